@@ -10,6 +10,7 @@
 mod cascade;
 mod deploy;
 mod forge;
+mod map;
 mod model;
 mod piece;
 mod request;
@@ -20,6 +21,7 @@ mod wal;
 pub use self::{
     cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
     deploy::{group_pointer, signature, topology},
+    map::map,
     model::model,
     piece::piece,
     request::request,

@@ -5,7 +5,7 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    group_pointer, header, manifest, model, piece, pointer, request, rows, signature, table,
+    group_pointer, header, manifest, map, model, piece, pointer, request, rows, signature, table,
     topology, tree, varint, version, wal,
 };
 use std::{
@@ -286,4 +286,12 @@ fn forged_filter_manifests() {
 #[test]
 fn filter_models() {
     run(filter_model, 60, |random| random.bytes(600));
+}
+
+#[test]
+fn forged_maps() {
+    run(map, 1_500, |random| {
+        let edits = 1 + random.below(4) * random.below(4);
+        (0..8 * edits).map(|_| random.next() as u8).collect()
+    });
 }

@@ -189,6 +189,6 @@ fn refuse_filter(folder: &Path) -> Result<()> {
              it",
             folder.display()
         ))),
-        _ => Ok(()),
+        _ => folder::refuse_map(folder),
     }
 }

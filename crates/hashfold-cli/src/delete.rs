@@ -121,6 +121,7 @@ impl DeleteArgs {
 fn check_kind(folder: &Path) -> Result<()> {
     let what = match folder::holds(folder)?.kind() {
         Some(Kind::Filter) => "is a filter; `hashfold filter remove` removes keys",
+        Some(Kind::Map) => "is a map; `hashfold map delete` deletes keys",
         Some(Kind::Table) => {
             "is a table, which never changes; make it again without the keys, or use a store \
              (`hashfold update`)"

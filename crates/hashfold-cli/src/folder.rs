@@ -46,8 +46,34 @@ pub(crate) fn require_filter(folder: &Path) -> Result<()> {
         Some(Kind::Store) => {
             "is a store, expected a filter; use `hashfold stat`, `get` and `verify`"
         }
+        Some(Kind::Map) => "is a map, expected a filter; use `hashfold map`",
     };
     Err(Failure::usage(format!("{}: {what}", folder.display())))
+}
+
+/// Refuses a folder that holds no map.
+pub(crate) fn require_map(folder: &Path) -> Result<()> {
+    let contents = holds(folder)?;
+    let what = match contents.kind() {
+        Some(Kind::Map) => return Ok(()),
+        None if contents == Contents::Unknown => return Ok(()),
+        None => "there is no map here; make one with `hashfold map create` or `import`",
+        Some(Kind::Table) => "is a table, expected a map; use `hashfold stat`, `get` and `verify`",
+        Some(Kind::Store) => "is a store, expected a map; use `hashfold update` and `get`",
+        Some(Kind::Filter) => "is a filter, expected a map; use `hashfold filter`",
+    };
+    Err(Failure::usage(format!("{}: {what}", folder.display())))
+}
+
+/// Refuses the folder of a map where a table or store is expected.
+pub(crate) fn refuse_map(folder: &Path) -> Result<()> {
+    match holds(folder)?.kind() {
+        Some(Kind::Map) => Err(Failure::usage(format!(
+            "{}: is a map, expected a table or store; use `hashfold map`",
+            folder.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a folder with any file but `ours`; `what` is the kind of data set to be made there.
@@ -71,7 +97,7 @@ pub(crate) fn refuse_store(folder: &Path, hint: &str) -> Result<()> {
         Some(Kind::Store) => {
             Err(Failure::usage(format!("{}: is a store; {hint}", folder.display())))
         }
-        _ => refuse_filter(folder),
+        _ => refuse_filter(folder).and_then(|()| refuse_map(folder)),
     }
 }
 
@@ -85,7 +111,7 @@ pub(crate) fn refuse_table(folder: &Path) -> Result<()> {
              another table, `hashfold update` a store",
             folder.display()
         ))),
-        _ => refuse_filter(folder),
+        _ => refuse_filter(folder).and_then(|()| refuse_map(folder)),
     }
 }
 

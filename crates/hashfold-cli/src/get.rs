@@ -16,6 +16,7 @@ use clap::Args;
 use hashfold::{ReadOptions, io::Access};
 use std::{
     ops::Range,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -137,6 +138,13 @@ enum Answer {
     Found(Range<usize>),
     /// The key may be in damaged data.
     Unknown,
+}
+
+impl GetArgs {
+    /// Returns the folder of the data set.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.source.folder
+    }
 }
 
 impl Lookup {

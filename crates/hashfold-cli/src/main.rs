@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`build`], [`get`], [`scan`], [`stat`], [`verify`], [`reindex`] for tables;
 //! [`update`], [`delete`], [`merge`], [`publish`], [`rollback`], [`pin`], [`versions`], [`diff`], [`copy`], [`gc`] for
-//! stores; [`mod@filter`]; `serve`; `deploy`; [`mod@bench`]. All input goes through [`input`], all output through
+//! stores; [`mod@filter`]; [`mod@map`]; `serve`; `deploy`; [`mod@bench`]. All input goes through [`input`], all output through
 //! [`output`].
 
 #[cfg(feature = "serve")]
@@ -27,6 +27,7 @@ mod gc;
 mod get;
 mod input;
 mod keys;
+mod map;
 mod merge;
 mod new_version;
 mod options;
@@ -59,8 +60,9 @@ use std::process::ExitCode;
 
 /// Key-value data sets and filters on flash, larger than RAM: one device read per lookup
 ///
-/// A folder holds a table (made by `build`, never changes), a store (made by `update`, has versions)
-/// or a filter (made by `filter add`, says whether a key was inserted).
+/// A folder holds a table (made by `build`, never changes), a store (made by `update`, has versions),
+/// a filter (made by `filter add`, says whether a key was inserted) or a map (made by `map import`,
+/// changes key by key).
 ///
 /// Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 3 bad input, 4 damaged data, 5 I/O failed,
 /// 6 busy, 130 stopped; `hashfold help exit-codes` explains them.
@@ -90,6 +92,7 @@ enum Verb {
     Diff(diff::DiffArgs),
     Copy(copy::CopyArgs),
     Filter(filter::FilterArgs),
+    Map(map::MapArgs),
     #[cfg(feature = "deploy")]
     Deploy(deploy::DeployArgs),
     #[cfg(feature = "serve")]
@@ -131,6 +134,7 @@ fn run(verb: &Verb) -> Result<Exit> {
         Verb::Diff(args) => diff::run(args),
         Verb::Copy(args) => copy::run(args),
         Verb::Filter(args) => filter::run(args),
+        Verb::Map(args) => map::run(args),
         #[cfg(feature = "deploy")]
         Verb::Deploy(args) => deploy::run(args),
         #[cfg(feature = "serve")]

@@ -9,6 +9,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{ReadOptions, io::Access};
+use std::path::Path;
 
 /// Write all entries, in the order of their hashes, chunk after chunk
 ///
@@ -26,6 +27,13 @@ pub(crate) struct ScanArgs {
     /// Maximum number of entries to write [default: all]
     #[arg(long, value_name = "N", value_parser = units::parse_number::<u64>)]
     limit: Option<u64>,
+}
+
+impl ScanArgs {
+    /// Returns the folder of the data set.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.source.folder
+    }
 }
 
 pub(crate) fn run(args: &ScanArgs) -> Result<Exit> {

@@ -12,6 +12,7 @@ use hashfold::{
     Env, Error, ReadOptions,
     io::Access,
     manifest::Kind,
+    map::{self, Map, MapOptions},
     options::AccessReason,
     run::Run,
     store::{StoreReader, Version},
@@ -27,7 +28,7 @@ use std::{
 /// Options that name a data set and its version.
 #[derive(Args, Debug)]
 pub(crate) struct SourceArgs {
-    /// Folder of the table or store
+    /// Folder of the table, store or map
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
     /// Version of a store to read [default: the current one]
@@ -39,6 +40,7 @@ pub(crate) struct SourceArgs {
 pub(crate) enum Source {
     Table(Table),
     Version(Arc<Version>),
+    Map(Map),
 }
 
 /// An open data set, and the reader that follows the current version of a store.
@@ -71,6 +73,7 @@ impl SourceArgs {
         let options = options.env(Env::on(device::disk()));
         let (source, reader) = match self.version_asked()? {
             Asked::Table => (Source::Table(Table::open_with(&self.folder, &options)?), None),
+            Asked::Map => (Source::Map(Map::open_with(&self.folder, MapOptions::new())?), None),
             Asked::Version(number) => {
                 let version = Version::open(&self.folder, number, &options)
                     .map_err(folder::about_version(&self.folder, number))?;
@@ -87,7 +90,7 @@ impl SourceArgs {
 
     /// Returns whether the folder holds a store. `--version` is an error elsewhere.
     pub(crate) fn is_store(&self) -> Result<bool> {
-        Ok(!matches!(self.version_asked()?, Asked::Table))
+        Ok(matches!(self.version_asked()?, Asked::Version(_) | Asked::Current))
     }
 
     fn version_asked(&self) -> Result<Asked> {
@@ -95,6 +98,9 @@ impl SourceArgs {
         if folder::holds(&self.folder)?.kind() != Some(Kind::Store) {
             if self.version.is_some() {
                 folder::refuse_table(&self.folder)?;
+            }
+            if folder::holds(&self.folder)?.kind() == Some(Kind::Map) {
+                return Ok(Asked::Map);
             }
             // An empty folder is not a table either; opening it gives the right error.
             return Ok(Asked::Table);
@@ -105,6 +111,7 @@ impl SourceArgs {
 
 enum Asked {
     Table,
+    Map,
     Current,
     Version(u64),
 }
@@ -114,6 +121,7 @@ impl Source {
         match self {
             Source::Table(table) => Schema::of_table(table),
             Source::Version(version) => Schema::of_version(version.info()),
+            Source::Map(map) => Schema::of_attribute(map.attribute(Schema::ATTRIBUTE)),
         }
         .map_err(Failure::from)
     }
@@ -128,6 +136,7 @@ impl Source {
         match self {
             Source::Table(table) => table.stats().value_bytes / table.stats().entries.max(1),
             Source::Version(version) => of_version(version),
+            Source::Map(_) => map::VALUE_BYTES_MAX as u64,
         }
     }
 
@@ -136,6 +145,7 @@ impl Source {
         match self {
             Source::Table(table) => Accesses::of([table.stats()].into_iter()),
             Source::Version(version) => Accesses::of(version.table_stats()),
+            Source::Map(_) => Accesses::of([].into_iter()),
         }
     }
 
@@ -144,6 +154,7 @@ impl Source {
         match self {
             Source::Table(table) => table.index_damage().into_iter().collect(),
             Source::Version(version) => version.index_damage().collect(),
+            Source::Map(_) => Vec::new(),
         }
     }
 
@@ -151,7 +162,8 @@ impl Source {
     pub(crate) fn note_index_damage(&self, folder: &Path) {
         let cure = match self {
             Source::Table(_) => Cure::Reindex,
-            Source::Version(_) => Cure::Repair,
+            // A map has no index that could be damaged.
+            Source::Version(_) | Source::Map(_) => Cure::Repair,
         };
         note_index_damage(folder, cure, self.index_damage().into_iter());
     }
@@ -160,6 +172,7 @@ impl Source {
         Ok(match self {
             Source::Table(table) => table.get(key)?,
             Source::Version(version) => version.get(key)?,
+            Source::Map(map) => map.get(key)?,
         })
     }
 
@@ -169,6 +182,11 @@ impl Source {
         match self {
             Source::Table(table) => table.get_many(keys, visit)?,
             Source::Version(version) => version.get_many(keys, visit)?,
+            Source::Map(map) => {
+                let values = map.get_many(keys)?;
+                let mut values = values.iter().map(Option::as_deref).enumerate();
+                values.try_for_each(|(i, value)| visit(i, value))?;
+            }
         }
         Ok(())
     }
@@ -181,6 +199,7 @@ impl Source {
         match self {
             Source::Table(table) => vec![Box::new(table.scan())],
             Source::Version(version) => of_version(version),
+            Source::Map(map) => vec![Box::new(map.snapshot().scan())],
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     columns,
     failure::{Exit, Result},
-    folder,
+    folder, map,
     options::access_name,
     output::write_line,
     source::{Accesses, Source, SourceArgs},
@@ -21,7 +21,7 @@ use hashfold_rows::utc;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Describe a table or a version of a store: entries, sizes, index, columns
+/// Describe a table, a version of a store, or a map: entries, sizes, index, columns
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
     #[command(flatten)]
@@ -34,6 +34,9 @@ pub(crate) struct StatArgs {
 pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
     let options = ReadOptions::new().index(Access::Mapped);
     let source = args.source.open(options)?;
+    if let Source::Map(map) = &source {
+        return map::print_stat(map, args.json);
+    }
     let schema = source.schema()?;
     let (mut object, mut rows) = match &source {
         Source::Table(table) => {
@@ -47,6 +50,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
             rows.extend(version.damage().iter().map(|error| ("damaged", error.to_string())));
             (version_json(&pointer, version), rows)
         }
+        Source::Map(_) => unreachable!("it was described above"),
     };
     let accesses = source.accesses();
     let names = accesses.0.iter().map(|(access, reason, tables)| {

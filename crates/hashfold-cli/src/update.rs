@@ -259,7 +259,7 @@ impl UpdateArgs {
         options.selection.markers = markers.collect();
         if let Some(sample) = sample {
             self.check_shape(sample)?;
-            options.selection.follow(&Schema::of_version(sample)?);
+            options.selection.follow(&Schema::of_version(sample)?, "the store");
         }
         Ok(options)
     }
@@ -362,6 +362,10 @@ fn refuse_filter(folder: &Path) -> Result<()> {
     match folder::holds(folder)?.kind() {
         Some(Kind::Filter) => Err(Failure::usage(format!(
             "{}: is a filter, expected a store; `hashfold filter add` inserts keys",
+            folder.display()
+        ))),
+        Some(Kind::Map) => Err(Failure::usage(format!(
+            "{}: is a map, expected a store; `hashfold map import` puts rows",
             folder.display()
         ))),
         _ => Ok(()),

@@ -5,6 +5,7 @@ use crate::{
     filter::FilterReader,
     folder::Contents,
     manifest::Kind,
+    map::{Map, MapOptions},
     options::ReadOptions,
     store::Store,
     table::Table,
@@ -21,6 +22,8 @@ pub enum DataSet {
     Store(Store),
     /// The state of a filter when it was opened.
     Filter(FilterReader),
+    /// A map, which no other process can have open.
+    Map(Map),
 }
 
 /// Opens the data set in a folder for reading, whichever kind it is.
@@ -42,7 +45,7 @@ pub enum DataSet {
 /// ```
 ///
 /// # Errors
-/// `Absent` if there is no data set in the folder.
+/// `Absent` if there is no data set in the folder; `Busy` if it is a map that is open already.
 pub fn open(folder: impl AsRef<Path>) -> Result<DataSet> {
     open_with(folder, &ReadOptions::new())
 }
@@ -57,6 +60,10 @@ pub fn open_with(folder: impl AsRef<Path>, options: &ReadOptions) -> Result<Data
         Some(Kind::Table) => Table::open_with(folder, options).map(DataSet::Table),
         Some(Kind::Store) => Store::open_in(options.env.clone(), folder).map(DataSet::Store),
         Some(Kind::Filter) => FilterReader::open_with(folder, options).map(DataSet::Filter),
+        Some(Kind::Map) => {
+            let options = MapOptions::new().env(options.env.clone());
+            Map::open_with(folder, options).map(DataSet::Map)
+        }
         None => Err(Error::new(ErrorKind::Absent).at(&Place::file(folder))),
     }
 }
@@ -80,11 +87,13 @@ mod tests {
         let store = StoreOptions::new().env(env.clone());
         Store::open_or_create_with("store", store).unwrap();
         Filter::create("filter", FilterOptions::exact().env(env.clone())).unwrap().close().unwrap();
+        Map::create("map", MapOptions::new().env(env.clone())).unwrap().close().unwrap();
         env.disk.create_folder(Path::new("empty")).unwrap();
         let open = |name| open_with(name, &options);
         assert!(matches!(open("table").unwrap(), DataSet::Table(_)));
         assert!(matches!(open("store").unwrap(), DataSet::Store(_)));
         assert!(matches!(open("filter").unwrap(), DataSet::Filter(_)));
+        assert!(matches!(open("map").unwrap(), DataSet::Map(_)));
         assert!(open("empty").unwrap_err().is_absent());
         assert!(open("nothing").unwrap_err().is_absent());
     }

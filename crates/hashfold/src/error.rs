@@ -167,7 +167,7 @@ pub enum ErrorKind {
     },
     /// The folder holds a data set of another kind.
     WrongKind {
-        /// The kind of data set that was expected: "table", "store", "filter".
+        /// The kind of data set that was expected: "table", "store", "filter", "map".
         expected: &'static str,
         /// The kind of data set that was found.
         got: &'static str,
@@ -187,6 +187,8 @@ pub enum ErrorKind {
     Unpublished,
     /// Another writer, in this process or another one, has the data set open.
     Busy,
+    /// A key that the transaction has read was changed before the transaction was committed.
+    Conflict,
     /// The caller asked to stop.
     Stopped,
 }
@@ -202,7 +204,7 @@ pub enum ErrorClass {
     Damage,
     /// The operating system or the device failed: fix the cause and retry.
     Io,
-    /// Another process has the lock: retry when it has ended.
+    /// Another process has the lock, or another transaction was faster: retry.
     Busy,
     /// This library made a mistake: report it.
     Bug,
@@ -377,6 +379,9 @@ impl fmt::Display for ErrorKind {
                 f.write_str("no version of the store is current; publish one first")
             }
             ErrorKind::Busy => f.write_str("another writer has it open; wait for it to end"),
+            ErrorKind::Conflict => f.write_str(
+                "a key that the transaction has read was changed meanwhile; run the transaction again",
+            ),
             ErrorKind::Stopped => f.write_str("stopped on request"),
             ErrorKind::Checksum { .. }
             | ErrorKind::Truncated { .. }
@@ -398,7 +403,7 @@ impl ErrorKind {
             ErrorKind::Io { .. } | ErrorKind::FailedBefore { .. } | ErrorKind::Memory { .. } => {
                 ErrorClass::Io
             }
-            ErrorKind::Busy => ErrorClass::Busy,
+            ErrorKind::Busy | ErrorKind::Conflict => ErrorClass::Busy,
             ErrorKind::Panicked { .. } => ErrorClass::Bug,
             ErrorKind::Checksum { .. }
             | ErrorKind::Truncated { .. }

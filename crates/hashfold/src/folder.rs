@@ -91,6 +91,9 @@ fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     if names.iter().any(|name| name == manifest::FIRST_NAME) {
         return Ok(None);
     }
+    if any("catalog", decimal) {
+        return Ok(Some(Kind::Map));
+    }
     if any("run", decimal) || any("wal", decimal) {
         return Ok(Some(Kind::Filter));
     }

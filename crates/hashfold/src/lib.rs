@@ -6,9 +6,10 @@
 //! | [`Table`] | an immutable dictionary on flash | data that are built once and read often |
 //! | [`Store`] | tables with versions | data that change every hour or night, with rollback |
 //! | [`Filter`] | a set or multiset of fingerprints on flash | was this key seen before? |
+//! | [`Map`] | a mutable, crash-safe map on flash | keys that change one by one and must be durable at once |
 //!
-//! [`open`] opens any of them for reading. For keys that change one by one and must be durable at
-//! once, range scans or transactions, use another library, such as RocksDB or LMDB.
+//! [`open`] opens any of them for reading. For scans of key ranges, use another library, such as
+//! RocksDB or LMDB: everything here is in the order of hashes.
 //!
 //! # Example
 //!
@@ -16,8 +17,8 @@
 //!
 //! ```
 //! # std::env::set_current_dir(std::env::temp_dir())?;
-//! # for folder in ["hf-colours", "hf-people", "hf-seen"] { let _ = std::fs::remove_dir_all(folder); }
-//! use hashfold::{Filter, FilterOptions, Store, TableBuilder};
+//! # for folder in ["hf-colours", "hf-people", "hf-seen", "hf-carts"] { let _ = std::fs::remove_dir_all(folder); }
+//! use hashfold::{Filter, FilterOptions, Map, Store, TableBuilder};
 //!
 //! let mut builder = TableBuilder::new("hf-colours")?;
 //! builder.push("sky", "blue")?;
@@ -34,17 +35,23 @@
 //! let mut seen = Filter::open_or_create("hf-seen", FilterOptions::exact())?;
 //! assert!(seen.insert_unique("https://example.org/")?);
 //! seen.close()?; // durable
-//! # for folder in ["hf-colours", "hf-people", "hf-seen"] { std::fs::remove_dir_all(folder)?; }
+//!
+//! let carts = Map::open_or_create("hf-carts")?;
+//! carts.put("4711", "3 apples")?; // durable, also if the power fails now
+//! assert_eq!(carts.get("4711")?.as_deref(), Some(&b"3 apples"[..]));
+//! carts.close()?;
+//! # for folder in ["hf-colours", "hf-people", "hf-seen", "hf-carts"] { std::fs::remove_dir_all(folder)?; }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Threads, memory, cost
 //!
-//! - Handles are [`Send`]. Readers ([`Table`], [`StoreReader`], [`FilterReader`]) are [`Sync`] and
-//!   cheap to clone. A data set has one writer at a time, also among processes.
+//! - Handles are [`Send`]. Readers ([`Table`], [`StoreReader`], [`FilterReader`]) and [`Map`] are
+//!   [`Sync`] and cheap to clone. A data set has one writer at a time, also among processes; a map is
+//!   open in one process.
 //! - Background work runs on one pool of threads that all data sets of the process share, unless
 //!   [`Env`] says otherwise.
-//! - A table needs 0.1 to 2.6 bits of RAM per key, a [`Filter`] 256 MiB by default. Building a table
+//! - A table needs 0.1 to 2.6 bits of RAM per key, a [`Filter`] 256 MiB by default, a [`Map`] 64 MiB. Building a table
 //!   sorts in 1 GiB of memory by default, an update of a store in 256 MiB.
 //! - Lookups through `get_many` and `contains_many` have many device reads in flight.
 //!
@@ -69,6 +76,7 @@ pub mod folder;
 pub mod io;
 pub mod key;
 pub mod manifest;
+pub mod map;
 pub mod options;
 pub mod run;
 pub mod store;
@@ -83,6 +91,7 @@ pub use self::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     filter::{Filter, FilterOptions, FilterReader},
     key::{KeyHash, Seed},
+    map::{Map, MapOptions},
     options::{AccessReason, Checks, ChosenSlots, ReadOptions},
     store::{Store, StoreOptions, StoreReader, Update},
     table::{Table, TableBuilder, TableOptions},

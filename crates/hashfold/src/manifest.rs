@@ -9,7 +9,7 @@
 //!
 //! | field      | size |                                                                     |
 //! |------------|-----:|---------------------------------------------------------------------|
-//! | kind       |    1 | of the data set: 1 table, 2 filter                                  |
+//! | kind       |    1 | of the data set: 1 table, 2 filter, 3 map                           |
 //! | generation |    8 | grows with every manifest that is published                         |
 //! | files      |    … | count, then for each: role (size, bytes), name (size, bytes), size (8) |
 //! | attributes |    … | count, then for each: name (size, bytes), value (size, bytes)       |
@@ -46,6 +46,8 @@ pub enum Kind {
     Store,
     /// A cascade filter: fingerprints of keys on flash.
     Filter,
+    /// A mutable dictionary.
+    Map,
 }
 
 impl Kind {
@@ -55,6 +57,7 @@ impl Kind {
             Kind::Table => "table",
             Kind::Store => "store",
             Kind::Filter => "filter",
+            Kind::Map => "map",
         }
     }
 }
@@ -127,6 +130,7 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
     let mut out = vec![match manifest.kind {
         Kind::Table => 1,
         Kind::Filter => 2,
+        Kind::Map => 3,
         Kind::Store => unreachable!("a store has no manifest"),
     }];
     out.extend(manifest.generation.to_le_bytes());
@@ -145,7 +149,8 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Manifest> {
     let kind = match fields.u8()? {
         1 => Kind::Table,
         2 => Kind::Filter,
-        kind => return Err(Error::field("kind of data set", "1 or 2", kind)),
+        3 => Kind::Map,
+        kind => return Err(Error::field("kind of data set", "1 to 3", kind)),
     };
     let generation = fields.u64()?;
     let mut files = Vec::new();

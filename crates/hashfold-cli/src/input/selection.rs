@@ -141,10 +141,10 @@ impl Plan {
 }
 
 impl Selection {
-    /// Uses the schema of a store.
-    pub(crate) fn follow(&mut self, schema: &Schema) {
+    /// Uses the schema of a data set; `whose` is for messages: "the store".
+    pub(crate) fn follow(&mut self, schema: &Schema, whose: &'static str) {
         self.key.get_or_insert_with(|| schema.key.clone());
-        self.expected = Some(Expected { schema: schema.clone(), whose: "the store" });
+        self.expected = Some(Expected { schema: schema.clone(), whose });
     }
 
     /// Returns whether a column only marks deletions.

@@ -4,7 +4,7 @@ use crate::{options::AccessArgs, progress::Show, source::SourceArgs};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Read every byte of a table, or of a version of a store, and check it
+/// Read every byte of a table, of a version of a store, or of a map, and check it
 ///
 /// Prints each problem on its own line with file and offset. The exit code is 1 if a problem is left,
 /// and 0 if all were repaired.

@@ -1,10 +1,23 @@
 //! The choice between a table and a store.
 
 use super::{args::VerifyArgs, store, table};
-use crate::failure::{Exit, Failure, Result};
+use crate::{
+    failure::{Exit, Failure, Result},
+    folder, map,
+};
+use hashfold::manifest::Kind;
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let folder = args.source.folder.display();
+    if folder::holds(&args.source.folder)?.kind() == Some(Kind::Map) {
+        if args.access.is_given() || args.all || args.repairs() || args.source.version.is_some() {
+            return Err(Failure::usage(format!(
+                "{folder}: is a map, expected a table or store for --access, --all, --version, --repair and \
+                 --repair-from"
+            )));
+        }
+        return map::verify(&args.source.folder, args.json);
+    }
     if args.source.is_store()? {
         if args.access.is_given() {
             return Err(Failure::usage(format!(

@@ -127,6 +127,11 @@ fn the_commands_of_the_guide_to_filters_print_what_it_shows() {
 }
 
 #[test]
+fn the_commands_of_the_guide_to_maps_print_what_it_shows() {
+    check("docs/guide/maps.md");
+}
+
+#[test]
 fn three_dots_stand_for_a_part_of_a_line_or_for_lines() {
     let cases = [
         ("a\n", "a\n", true),

@@ -20,6 +20,7 @@ mod guide;
 mod keys;
 mod limits;
 mod lost_files;
+mod map;
 mod memory;
 mod misuse;
 mod output;

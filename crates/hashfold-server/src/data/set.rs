@@ -116,9 +116,11 @@ impl DataSet {
                 let reader = StoreReader::open_with(folder, &options)?;
                 (View::of_version(reader.version())?, Following::Store(reader))
             }
-            Kind::Filter => {
-                return Err(Error::argument("data set", "a table or a store", "a filter")
-                    .at(&Place::file(folder)));
+            Kind::Filter | Kind::Map => {
+                let got = format!("a {}", kind.name());
+                return Err(
+                    Error::argument("data set", "a table or a store", got).at(&Place::file(folder))
+                );
             }
         };
         Ok(DataSet::new(name, folder, options, following, Some(view)))

@@ -10,7 +10,7 @@
 //! |      0 |    8 | magic    | `HASHFOLD`                                                     |
 //! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index, 4 store version,      |
 //! |        |      |          | 5 current version, 6 block tree, 7 delta, 8 quotient filter,   |
-//! |        |      |          | 9 filter run, 11 write-ahead log                               |
+//! |        |      |          | 9 filter run, 11 write-ahead log, 12 map data, 13 map catalog  |
 //! |     10 |    2 | version  | format version of that kind                                    |
 //! |     12 |    4 | zero     |                                                                |
 //! |     16 |    8 | seed     | that the keys of the data set are hashed with                  |
@@ -74,10 +74,14 @@ pub enum FileKind {
     FilterRun = 9,
     /// A segment of a write-ahead log.
     Wal = 11,
+    /// The blocks of a map.
+    MapData = 12,
+    /// The groups of a map, and where their blocks are.
+    MapCatalog = 13,
 }
 
 impl FileKind {
-    const ALL: [FileKind; 10] = [
+    const ALL: [FileKind; 12] = [
         FileKind::Manifest,
         FileKind::TableData,
         FileKind::TableIndex,
@@ -88,6 +92,8 @@ impl FileKind {
         FileKind::Quotient,
         FileKind::FilterRun,
         FileKind::Wal,
+        FileKind::MapData,
+        FileKind::MapCatalog,
     ];
 
     fn number(self) -> u16 {
@@ -107,6 +113,8 @@ impl FileKind {
             FileKind::FilterRun => "filter run",
             FileKind::Quotient => "quotient filter",
             FileKind::Wal => "write-ahead log",
+            FileKind::MapData => "map data",
+            FileKind::MapCatalog => "map catalog",
         }
     }
 

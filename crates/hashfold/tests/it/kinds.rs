@@ -13,6 +13,7 @@ use hashfold::{
     folder::Contents,
     io::{Access, Disk, MemoryDisk},
     manifest::Kind,
+    map::{self, Map, MapOptions},
     run::SortOptions,
     store::{Pointer, StoreReader, StoreWriter, UpdateMode},
     table::{IndexChoice, IndexOptions, Table, TableBuilder, TableOptions, reindex},
@@ -20,8 +21,8 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc};
 
-const FOLDERS: [(&str, Kind); 3] =
-    [("table", Kind::Table), ("store", Kind::Store), ("filter", Kind::Filter)];
+const FOLDERS: [(&str, Kind); 4] =
+    [("table", Kind::Table), ("store", Kind::Store), ("filter", Kind::Filter), ("map", Kind::Map)];
 
 fn settings() -> CascadeSettings {
     CascadeSettings {
@@ -31,7 +32,7 @@ fn settings() -> CascadeSettings {
     }
 }
 
-/// Returns a disk with a table, a store and a filter, each in a folder with the name of its kind.
+/// Returns a disk with a table, a store, a filter and a map, each in a folder with the name of its kind.
 fn all_kinds() -> MemoryDisk {
     let disk = MemoryDisk::default();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -42,13 +43,21 @@ fn all_kinds() -> MemoryDisk {
     publish(&mut try_create(&shared, 1).unwrap(), &changes(1, 10), UpdateMode::Merge, 1);
     let options = CascadeOptions::exact(SEED, 1);
     let mut filter =
-        CascadeFilter::create(Path::new("filter"), &options, on(shared, settings())).unwrap();
+        CascadeFilter::create(Path::new("filter"), &options, on(shared.clone(), settings()))
+            .unwrap();
     for key in 0..100_u64 {
         let hash = filter.hash(&key.to_le_bytes());
         filter.insert(hash).unwrap();
     }
     filter.close().unwrap();
+    let map = Map::create("map", map_options(&shared)).unwrap();
+    map.put("key", "value").unwrap();
+    map.close().unwrap();
     disk
+}
+
+fn map_options(disk: &Arc<dyn Disk>) -> MapOptions {
+    MapOptions::new().env(Env::on(disk.clone()))
 }
 
 type Verb = fn(&Arc<dyn Disk>, &Path) -> Result<()>;
@@ -59,7 +68,7 @@ fn build(disk: &Arc<dyn Disk>, folder: &Path, replace: bool) -> Result<()> {
 }
 
 /// A verb, the kind of data set that it is for, and its function.
-const VERBS: [(&str, Kind, Verb); 11] = [
+const VERBS: [(&str, Kind, Verb); 14] = [
     ("build", Kind::Table, |disk, folder| build(disk, folder, false)),
     ("build --replace", Kind::Table, |disk, folder| build(disk, folder, true)),
     ("open a table", Kind::Table, |disk, folder| {
@@ -87,6 +96,11 @@ const VERBS: [(&str, Kind, Verb); 11] = [
     }),
     ("read a filter", Kind::Filter, |disk, folder| {
         Snapshot::open(&Env::on(disk.clone()), folder, Access::Cached).map(|_| ())
+    }),
+    ("create a map", Kind::Map, |disk, folder| Map::create(folder, map_options(disk)).map(|_| ())),
+    ("open a map", Kind::Map, |disk, folder| Map::open_with(folder, map_options(disk)).map(|_| ())),
+    ("verify a map", Kind::Map, |disk, folder| {
+        map::verify(&Env::on(disk.clone()), folder, &Watch::default()).map(|_| ())
     }),
     ("verify a filter", Kind::Filter, |disk, folder| {
         cascade::verify(&Env::on(disk.clone()), folder, &Watch::default()).map(|_| ())

@@ -15,6 +15,7 @@ mod index;
 mod kill;
 mod kinds;
 mod layers;
+mod map;
 mod mapped;
 mod model;
 mod overtaken;

@@ -23,11 +23,12 @@ const CORE: [&str; 15] = [
 ];
 
 /// The parts, and the modules that each may use besides the core.
-const PARTS: [(&str, &[&str]); 4] = [
+const PARTS: [(&str, &[&str]); 5] = [
     ("table", &[]),
     ("filter", &[]),
+    ("map", &[]),
     ("store", &["table", "filter"]),
-    ("data_set", &["table", "filter", "store"]),
+    ("data_set", &["table", "filter", "map", "store"]),
 ];
 
 /// Files and folders with `unsafe` code.

@@ -1,0 +1,138 @@
+//! `hashfold map import`: puts all rows of files.
+
+use super::open::{self, ChangeArgs};
+use crate::{
+    device,
+    failure::{Exit, Result},
+    folder,
+    input::{Inputs, ReadOptions, Selection},
+    options::parse_seed,
+    output::write_line,
+    progress::Show,
+    rows::{self, FileArgs},
+    stop::Stop,
+    units,
+};
+use clap::Args;
+use hashfold::{Seed, folder::Contents, map::Map};
+use hashfold_rows::Schema;
+use serde_json::json;
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+/// Number of rows that are put together.
+const ROWS_MAX: usize = 1024;
+/// Time after which rows are durable while the command runs.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Put all rows of files in a map; makes the map if it is not there
+///
+/// A row replaces an older one with its key. The columns of a new map are those of its first input;
+/// later inputs must have the same. Rows become durable every second, and all of them before the
+/// command ends, also after one Ctrl-C: after a crash, run it again on the same input.
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    /// Folder of the map
+    #[arg(value_name = "DIR")]
+    map: PathBuf,
+    /// Files of rows; '-' reads standard input
+    #[arg(value_name = "INPUT", required = true)]
+    inputs: Vec<String>,
+    #[command(flatten)]
+    files: FileArgs,
+    /// Column of the value, or path of a JSON field; may be repeated [default: all columns but the
+    /// key]
+    #[arg(long = "value", value_name = "COL")]
+    values: Vec<String>,
+    /// Infer the kinds of columns of CSV, TSV and JSON Lines from the first MiB, for a new map
+    #[arg(long)]
+    infer: bool,
+    /// Seed of the hash of a new map [default: random]
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
+    seed: Option<Seed>,
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// Print progress and summary as JSON objects on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &ImportArgs) -> Result<Exit> {
+    let is_new = folder::holds(&args.map)? == Contents::Nothing;
+    if is_new {
+        open::check_free(&args.map)?;
+    }
+    let stop = Stop::on_signals()?;
+    let start = Instant::now();
+    // The lock comes before the columns are read.
+    let map = if is_new { None } else { Some(args.change.open(&args.map, &stop)?) };
+    let inputs = Inputs::open(&args.inputs, args.read_options(map.as_ref())?, &stop)?;
+    let map = map.map_or_else(|| args.create(&inputs.schema), Ok)?;
+    let imported = args.put(&map, inputs, &stop);
+    let closed = map.close();
+    let (rows, bad_rows, bytes) = imported?;
+    closed?;
+    args.report(rows, bad_rows, (bytes, start.elapsed().as_secs_f64()))
+}
+
+impl ImportArgs {
+    fn read_options(&self, map: Option<&Map>) -> Result<ReadOptions> {
+        let selection =
+            Selection { values: self.values.clone(), infers: self.infer, ..Selection::default() };
+        let mut options = self.files.read_options(selection);
+        if let Some(map) = map {
+            options.selection.follow(&open::schema(map)?, "the map");
+        }
+        Ok(options)
+    }
+
+    fn create(&self, schema: &Schema) -> Result<Map> {
+        let attributes = vec![(Schema::ATTRIBUTE.to_owned(), schema.to_json())];
+        let seed = self.seed.map_or_else(|| device::random().map(Seed), Ok)?;
+        Ok(Map::create(&self.map, self.change.options().seed(seed).attributes(attributes))?)
+    }
+
+    /// Puts all rows. Returns the numbers of rows, of bad rows and of bytes read.
+    fn put(&self, map: &Map, inputs: Inputs, stop: &Stop) -> Result<(u64, u64, u64)> {
+        let meter = inputs.meter.clone();
+        let feed = inputs.start(self.files.bad_row_policy())?;
+        let show = if self.json { Show::Json } else { Show::Text };
+        let progress = rows::progress(&self.inputs, show);
+        let (mut rows, mut synced) = (0, Instant::now());
+        let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let taken = rows::take_all(feed, &meter, progress, stop, |key, value| {
+            rows += 1;
+            batch.push((key.to_vec(), value.unwrap_or_default().to_vec()));
+            if batch.len() >= ROWS_MAX {
+                map.put_many(batch.drain(..))?;
+                if synced.elapsed() >= SYNC_INTERVAL {
+                    map.sync()?;
+                    synced = Instant::now();
+                }
+            }
+            Ok(())
+        })?;
+        map.put_many(batch)?;
+        Ok((rows, taken.bad_rows, meter.bytes()))
+    }
+
+    fn report(&self, rows: u64, bad_rows: u64, (bytes, seconds): (u64, f64)) -> Result<Exit> {
+        let folder = self.map.display();
+        if self.json {
+            write_line(json!({
+                "event": "imported", "map": folder.to_string(), "rows": rows,
+                "bad_rows": bad_rows, "input_bytes": bytes, "seconds": seconds,
+            }))?;
+        } else {
+            write_line(format_args!(
+                "imported into {folder}: {}{}; {seconds:.1} s, {}/s",
+                units::counted(rows, "row", "rows"),
+                self.files.bad_rows_note(bad_rows),
+                units::bytes(units::per_second(bytes, seconds)),
+            ))?;
+        }
+        Ok(Exit::Done)
+    }
+}

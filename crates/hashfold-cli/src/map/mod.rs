@@ -1,0 +1,60 @@
+//! `hashfold map`: keys that change one by one. Each verb has a file; `get` and `scan` are those of
+//! all data sets.
+
+mod compact;
+mod create;
+mod delete;
+mod import;
+mod open;
+mod put;
+mod stat;
+mod verify;
+
+pub(crate) use self::{stat::print as print_stat, verify::check as verify};
+
+use crate::{
+    failure::{Exit, Result},
+    folder, get, scan,
+};
+use clap::{Args, Subcommand};
+
+/// Change keys one by one, durable at once: a mutable map on flash
+///
+/// A map takes puts and deletions at any time, and survives a crash at any moment. A lookup takes one
+/// device read. Keys and values have at most 1 KiB each. One process has a map open at a time, also
+/// for reading. `hashfold get`, `scan`, `stat` and `verify` take the folder of a map, too.
+#[derive(Args, Debug)]
+pub(crate) struct MapArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Create(create::CreateArgs),
+    Put(put::PutArgs),
+    Get(get::GetArgs),
+    Delete(delete::DeleteArgs),
+    Import(import::ImportArgs),
+    Export(scan::ScanArgs),
+    Scan(scan::ScanArgs),
+    Stat(stat::StatArgs),
+    Verify(verify::VerifyArgs),
+    Compact(compact::CompactArgs),
+}
+
+pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
+    match &args.verb {
+        Verb::Create(args) => create::run(args),
+        Verb::Put(args) => put::run(args),
+        Verb::Get(args) => folder::require_map(args.folder()).and_then(|()| get::run(args)),
+        Verb::Delete(args) => delete::run(args),
+        Verb::Import(args) => import::run(args),
+        Verb::Export(args) | Verb::Scan(args) => {
+            folder::require_map(args.folder()).and_then(|()| scan::run(args))
+        }
+        Verb::Stat(args) => stat::run(args),
+        Verb::Verify(args) => verify::run(args),
+        Verb::Compact(args) => compact::run(args),
+    }
+}

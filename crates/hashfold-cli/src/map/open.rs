@@ -1,0 +1,68 @@
+//! Opening maps for changes.
+
+use crate::{
+    failure::{Failure, Result},
+    folder,
+    stop::Stop,
+    units,
+    wait::WaitArgs,
+};
+use clap::Args;
+use hashfold::{
+    folder::Contents,
+    manifest::Kind,
+    map::{Durability, MAP_MEMORY_MIN, Map, MapOptions},
+};
+use hashfold_rows::Schema;
+use std::path::Path;
+
+/// Options for changing a map.
+#[derive(Args, Debug)]
+pub(super) struct ChangeArgs {
+    /// Memory budget, at least 8MiB
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_memory)]
+    memory: usize,
+    #[command(flatten)]
+    wait: WaitArgs,
+}
+
+impl ChangeArgs {
+    /// Returns the options of a map, whose changes are durable when it is synced or closed.
+    pub(super) fn options(&self) -> MapOptions {
+        MapOptions::new().memory(self.memory).durability(Durability::Buffered)
+    }
+
+    /// Opens an existing map.
+    pub(super) fn open(&self, folder: &Path, stop: &Stop) -> Result<Map> {
+        folder::require_map(folder)?;
+        self.wait.retry(stop, || Ok(Map::open_with(folder, self.options())?))
+    }
+}
+
+/// Returns the columns of a map.
+pub(super) fn schema(map: &Map) -> Result<Schema> {
+    Ok(Schema::of_attribute(map.attribute(Schema::ATTRIBUTE))?)
+}
+
+/// Refuses a folder that is not free for a new map.
+pub(super) fn check_free(folder: &Path) -> Result<()> {
+    match folder::holds(folder)? {
+        Contents::Nothing => folder::check_empty(
+            folder,
+            "map",
+            &["MANIFEST.first", "MANIFEST.new", "map-data", "catalog-0000000001"],
+        ),
+        Contents::DataSet(Kind::Map) => Err(Failure::usage(format!(
+            "{}: there is a map here already; change it with `hashfold map put` or `import`",
+            folder.display()
+        ))),
+        _ => folder::require_map(folder),
+    }
+}
+
+fn parse_memory(text: &str) -> Result<usize, String> {
+    match units::parse_bytes(text)? {
+        bytes if bytes < MAP_MEMORY_MIN => Err("expected at least 8MiB".into()),
+        bytes => Ok(bytes),
+    }
+}

@@ -1,0 +1,112 @@
+//! `hashfold map stat`: describes a map and what it costs.
+
+use super::open;
+use crate::{
+    columns,
+    failure::{Exit, Result},
+    folder,
+    output::write_line,
+    units,
+};
+use clap::Args;
+use hashfold::map::{Map, MapOptions, MapStats};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Describe a map: entries, sizes, memory, columns
+///
+/// Changes that are not merged yet may replace or delete entries, so the number of entries is an upper
+/// bound; it is exact after `hashfold map compact`.
+#[derive(Args, Debug)]
+pub(crate) struct StatArgs {
+    /// Folder of the map
+    #[arg(value_name = "DIR")]
+    map: PathBuf,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
+    folder::require_map(&args.map)?;
+    print(&Map::open_with(&args.map, MapOptions::new())?, args.json)
+}
+
+/// Prints the figures of a map.
+pub(crate) fn print(map: &Map, json: bool) -> Result<Exit> {
+    let (stats, schema) = (map.stat(), open::schema(map)?);
+    if json {
+        let mut object = to_json(&stats);
+        object["seed"] = json!(map.seed().to_string());
+        object["schema"] = json!(schema);
+        return write_line(object).map(|()| Exit::Done);
+    }
+    let seed = map.seed().to_string();
+    let own = [("seed", seed), ("columns", columns::describe(&schema))];
+    for (name, value) in rows(&stats).into_iter().chain(own) {
+        write_line(format_args!("{name:<12} {value}"))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn rows(stats: &MapStats) -> Vec<(&'static str, String)> {
+    let changes = stats.packet_entries + stats.buffered_entries;
+    let entries = match changes {
+        0 => units::count(stats.entries_max),
+        changes => format!(
+            "at most {}: {} not merged yet",
+            units::count(stats.entries_max),
+            units::counted(changes, "change is", "changes are")
+        ),
+    };
+    let used = stats.file_bytes - stats.free_bytes;
+    vec![
+        ("entries", entries),
+        (
+            "data",
+            format!(
+                "{} in {}, {} free in the file",
+                units::bytes(used),
+                units::counted(stats.groups, "group", "groups"),
+                units::bytes(stats.free_bytes)
+            ),
+        ),
+        (
+            "changes",
+            format!(
+                "{} in {}, {} in the log",
+                units::count(stats.packet_entries),
+                units::counted(stats.packets, "packet", "packets"),
+                units::count(stats.buffered_entries)
+            ),
+        ),
+        (
+            "memory",
+            format!(
+                "{} for addresses, {} for filters, {} for changes",
+                units::bytes(stats.address_bytes),
+                units::bytes(stats.filter_bytes),
+                units::bytes(stats.buffered_bytes)
+            ),
+        ),
+        ("seq", units::count(stats.seq)),
+    ]
+}
+
+fn to_json(stats: &MapStats) -> Value {
+    json!({
+        "entries_max": stats.entries_max,
+        "entries_are_exact": stats.packet_entries + stats.buffered_entries == 0,
+        "groups": stats.groups,
+        "span_blocks": stats.span_blocks,
+        "packets": stats.packets,
+        "packet_entries": stats.packet_entries,
+        "buffered_entries": stats.buffered_entries,
+        "file_bytes": stats.file_bytes,
+        "free_bytes": stats.free_bytes,
+        "address_bytes": stats.address_bytes,
+        "filter_bytes": stats.filter_bytes,
+        "buffered_bytes": stats.buffered_bytes,
+        "seq": stats.seq,
+    })
+}

@@ -1,0 +1,61 @@
+//! `hashfold map verify`: reads every block of a map and reports problems.
+
+use crate::{
+    failure::{Exit, Result},
+    folder,
+    progress::{Progress, Show, Unit},
+    stop::Stop,
+    units,
+    verify::conclude,
+};
+use clap::Args;
+use hashfold::{
+    Env,
+    map::{self, MapFigures},
+    verify::VerifyReport,
+};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Read every block of a map and check it
+///
+/// Prints each problem on its own line with file and offset; the exit code is then 1.
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArgs {
+    /// Folder of the map
+    #[arg(value_name = "DIR")]
+    map: PathBuf,
+    /// Print progress and results as JSON objects on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
+    folder::require_map(&args.map)?;
+    check(&args.map, args.json)
+}
+
+/// Checks the map in a folder.
+pub(crate) fn check(folder: &Path, json: bool) -> Result<Exit> {
+    let stop = Stop::on_signals()?;
+    let show = if json { Show::Json } else { Show::Text };
+    let progress = Progress::start(show, "verifying", Unit::Bytes, None);
+    let report = map::verify(&Env::system(), folder, &stop.watch(progress));
+    // Damage that prevents opening the map is reported like any other.
+    let VerifyReport { figures, damage } = report.or_else(VerifyReport::of)?;
+    let MapFigures { blocks, entries, changes, .. } = figures;
+    conclude(
+        folder,
+        &damage,
+        json.then(
+            || json!({ "map": folder.to_string_lossy(), "blocks": blocks, "entries": entries, "changes": changes }),
+        ),
+        &format!(
+            "{} and {} in {}",
+            units::counted(entries, "entry", "entries"),
+            units::counted(changes, "change", "changes"),
+            units::counted(blocks, "block", "blocks")
+        ),
+        "restore the map from a copy, or export what is left and import it into a new one",
+    )
+}

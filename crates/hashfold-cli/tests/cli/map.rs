@@ -1,0 +1,99 @@
+//! `hashfold map`: keys that change one by one.
+
+use crate::{
+    filter::refused,
+    support::{Outcome, Work},
+};
+
+#[track_caller]
+fn check(outcome: &Outcome, code: i32, stdout: &str) {
+    assert_eq!((outcome.code, outcome.text()), (code, stdout), "{outcome:?}");
+}
+
+#[test]
+fn keys_are_put_found_and_deleted() {
+    let work = Work::new();
+    check(&work.ok("map create m --seed 7"), 0, "created m: empty map\n");
+    check(&work.ok("map put m one 1"), 0, "put in m: key \"one\"\n");
+    work.ok("map put m two -2");
+    work.ok("map put m one 11");
+    check(
+        &work.ok("map get m one two"),
+        0,
+        "{\"key\":\"one\",\"value\":\"11\"}\n{\"key\":\"two\",\"value\":\"-2\"}\n",
+    );
+    check(&work.ok("get m one --format raw"), 0, "11");
+    check(&work.run("get m three"), 1, "{\"key\":\"three\",\"found\":false}\n");
+    let deleted = work.feed("map delete m -", b"one\nnine\n");
+    assert!(deleted.text().starts_with("deleted from m: 1 key of 2 given; "), "{deleted:?}");
+    check(&work.ok("map scan m"), 0, "{\"key\":\"two\",\"value\":\"-2\"}\n");
+    check(&work.ok("scan m --format csv"), 0, "key,value\ntwo,-2\n");
+    let verified = "verified m: 0 entries and 3 changes in 2 blocks, no damage\n";
+    let outcome = work.ok("map verify m");
+    assert!(outcome.text().starts_with("verified m: "), "{verified}{outcome:?}");
+    assert_eq!(work.ok("verify m").text(), outcome.text());
+    assert_eq!(work.ok("map stat m").text(), work.ok("stat m").text());
+    work.ok("map compact m");
+    let json: serde_json::Value = serde_json::from_str(work.ok("stat m --json").text()).unwrap();
+    assert_eq!((&json["entries_max"], &json["entries_are_exact"]), (&1.into(), &true.into()));
+}
+
+#[test]
+fn rows_keep_their_columns_from_import_to_export() {
+    let work = Work::new();
+    work.write("a.csv", "id,name,size\n1,anna,3\n2,ben,4\n");
+    work.write("b.csv", "id,name,size\n2,bea,5\n3,cleo,6\n");
+    work.write("c.csv", "id,colour\n4,red\n");
+    let imported = work.ok("map import m a.csv --key id --infer");
+    assert!(imported.text().starts_with("imported into m: 2 rows; "), "{imported:?}");
+    work.ok("map import m b.csv");
+    let row = "{\"id\":\"2\",\"name\":\"bea\",\"size\":5}\n";
+    check(&work.ok("map get m 2"), 0, row);
+    let refusal = work.run("map import m c.csv");
+    assert!(refusal.code == 2 && refusal.stderr.contains("the map"), "{refusal:?}");
+    let put = work.run("map put m 4 x");
+    assert!(put.code == 2 && put.stderr.contains("use `hashfold map import`"), "{put:?}");
+    let exported = work.ok("map export m --format raw");
+    let copied = work.feed("map import copy - --format raw", &exported.stdout);
+    assert_eq!(copied.code, 0, "{copied:?}");
+    let sorted = |folder: &str| {
+        let mut lines: Vec<_> =
+            work.ok(&format!("map scan {folder}")).text().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted("copy"), sorted("m"));
+    assert_eq!(sorted("m").len(), 3);
+    // A table is built from a map, and a store updated.
+    work.write("m.raw", &exported.stdout);
+    work.ok("build m.raw --out t");
+    check(&work.ok("get t 2"), 0, row);
+}
+
+#[test]
+fn misuse_is_explained() {
+    let work = Work::new();
+    work.ok("map create m");
+    let exists = "m: there is a map here already; change it with `hashfold map put` or `import`";
+    refused(&work, "map create m", 2, exists);
+    let absent = "there is no map here; make one with `hashfold map create` or `import`";
+    refused(&work, "map put n k v", 2, &format!("n: {absent}"));
+    refused(&work, "map stat n", 2, &format!("n: {absent}"));
+    let store = "m: is a map, expected a store; `hashfold map import` puts rows";
+    work.write("a.csv", "k,v\n1,2\n");
+    refused(&work, "update m a.csv --key k", 2, store);
+    refused(&work, "delete m 1", 2, "m: is a map; `hashfold map delete` deletes keys");
+    let filter = "m: is a map, expected a filter; use `hashfold map`";
+    refused(&work, "filter stat m", 2, filter);
+    work.write("other/file", "");
+    let other = "other: is no map, and not empty: it has \"file\"; name another folder";
+    refused(&work, "map create other", 2, other);
+    let long = format!("map put m k {}", "x".repeat(1025));
+    refused(&work, &long, 3, "value size in bytes is 1025, the largest accepted is 1024");
+    let versions = work.run("get m k --version 1");
+    assert_eq!(versions.code, 2, "{versions:?}");
+    let damaged = work.path("m/map-data");
+    std::fs::write(damaged, [0; 4096]).unwrap();
+    let verified = work.run("map verify m");
+    assert!(verified.code == 1 && verified.stderr.contains("1 problem found"), "{verified:?}");
+}

@@ -1,0 +1,246 @@
+//! The catalog of a map: a file that says where the entries of each group are.
+//!
+//! `docs/formats/map.md` has the same tables. The body of the file lists all groups in the order of
+//! their key ranges, and ends with zeros that pad it to a multiple of 4096 bytes. A group:
+//!
+//! | field        | size |                                                                     |
+//! |--------------|-----:|---------------------------------------------------------------------|
+//! | depth        |    1 | length of the prefix in bits, at most 64; the range begins where the previous one ends |
+//! | blocks       |    … | number of blocks in the span, or 0: a variable-length integer       |
+//! | first        |    … | number of the first block: a variable-length integer; only if there are blocks, like the next three fields |
+//! | write        |    … | number of the write that wrote the blocks: a variable-length integer |
+//! | fences       |  4 n | of each block: the 32 bits after the prefix of its first hash       |
+//! | sizes        |    … | of the entries in the span                                          |
+//! | packet_count |    … | number of packets: a variable-length integer                        |
+//! | packets      |    … | newest first                                                        |
+//!
+//! A packet:
+//!
+//! | field  | size |                                                              |
+//! |--------|-----:|--------------------------------------------------------------|
+//! | block  |    … | number of its block: a variable-length integer               |
+//! | write  |    … | number of the write that wrote the block: a variable-length integer |
+//! | sizes  |    … | of its entries                                               |
+//! | filter |    … | its Bloom filter: size, bytes                                |
+//!
+//! Sizes:
+//!
+//! | field   | size |                                                                 |
+//! |---------|-----:|-----------------------------------------------------------------|
+//! | entries |    … | number of entries: a variable-length integer                    |
+//! | bytes   |    … | of all keys and values: a variable-length integer               |
+//! | keys    |    4 | size of the shortest and of the longest key, 2 bytes each       |
+//! | values  |    4 | size of the shortest and of the longest value, 2 bytes each; 65535 and 0 if there are none               |
+//!
+//! The fields of the footer:
+//!
+//! | field      | size |                                                                       |
+//! |------------|-----:|-----------------------------------------------------------------------|
+//! | groups     |    8 | number of groups                                                      |
+//! | body_size  |    8 | of the body without its padding, in bytes                             |
+//! | seq        |    8 | all changes before this sequence number are in the groups             |
+//! | logged     |    8 | no change from this sequence number on is in the groups; the changes between are durable in the log |
+//! | next_write |    8 | larger than the number of every write in the groups                   |
+
+use super::{
+    bloom::Bloom,
+    core::Identity,
+    prefix::{DEPTH_MAX, Prefix},
+    sizes::Sizes,
+    space::{Blocks, Space},
+    span::{Packet, Span, Stored},
+};
+use crate::{
+    checksum::crc32c,
+    codec::{Decoder, put_bytes, put_varint, within},
+    error::{Error, Result, check_sum},
+    io::{
+        ALIGNMENT, Access, BlockFile, Buffer, Disk,
+        frame::{FileKind, Footer, Header, check_zeros},
+    },
+};
+use std::{collections::HashMap, path::Path, sync::Arc};
+
+const PREFIX: &str = "catalog-";
+/// The largest number of a write. Only a damaged file has a larger one.
+const WRITE_MAX: u64 = u64::MAX / 2;
+
+/// Returns the name of a catalog.
+pub(super) fn name(number: u64) -> String {
+    format!("{PREFIX}{number:010}")
+}
+
+/// Whether a file in the folder of a map is a catalog.
+pub(super) fn is_catalog(file_name: &str) -> bool {
+    let number = file_name.strip_prefix(PREFIX).and_then(|number| number.parse().ok());
+    number.is_some_and(|number| name(number) == file_name)
+}
+
+/// The sequence numbers of a catalog, and its next write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    /// All changes before this sequence number are in the groups.
+    pub(super) seq: u64,
+    /// No change from this sequence number on is in the groups.
+    pub(super) logged: u64,
+    /// Larger than the number of every write in the groups.
+    pub(super) next_write: u64,
+}
+
+/// Writes and syncs a catalog. Returns its size, in bytes.
+pub(super) fn write(
+    disk: &dyn Disk,
+    path: &Path,
+    identity: Identity,
+    position: Position,
+    groups: &[Arc<Stored>],
+) -> Result<u64> {
+    let mut body = Vec::new();
+    groups.iter().for_each(|stored| put_group(&mut body, stored));
+    let Position { seq, logged, next_write } = position;
+    let numbers = [groups.len() as u64, body.len() as u64, seq, logged, next_write];
+    let fields = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    body.resize(body.len().next_multiple_of(ALIGNMENT), 0);
+    let header = Header::new(FileKind::MapCatalog, identity.seed, identity.id).encode();
+    let size = (header.len() + body.len()) as u64;
+    let footer = Footer { fields, body_sum: crc32c(&body) }.encode(size);
+    let file = disk.create(path, Access::Cached)?;
+    file.write_at(0, &[&header[..], &body, &footer].concat())?;
+    file.sync()?;
+    Ok(size + footer.len() as u64)
+}
+
+/// Reads a catalog, and claims the blocks of its groups.
+pub(super) fn read(
+    file: &dyn BlockFile,
+    identity: Identity,
+    space: &Arc<Space>,
+) -> Result<(Position, Vec<Stored>)> {
+    Header::read_of(file, FileKind::MapCatalog, identity.seed, identity.id)?;
+    let (footer, end) = Footer::read(file)?;
+    let mut fields = Decoder::new(&footer.fields);
+    let mut field = || fields.u64();
+    let [groups, body_size, seq, logged, next_write] =
+        [field()?, field()?, field()?, field()?, field()?];
+    let body_place = file.place().offset(ALIGNMENT as u64);
+    let mut body = Buffer::zeroed((end - ALIGNMENT as u64) as usize);
+    file.read_at(ALIGNMENT as u64, &mut body)?;
+    let decoded = (|| {
+        fields.end()?;
+        check_sum(footer.body_sum, crc32c(&body))?;
+        within("size of the catalog's body", 0..=body.len() as u64, body_size)?;
+        within("sequence number of the catalog", 0..=logged, seq)?;
+        within("next write of the catalog", 1..=WRITE_MAX, next_write)?;
+        let (body, padding) = body.split_at(body_size as usize);
+        check_zeros(padding)?;
+        decode_groups(body, groups, next_write, space)
+    })();
+    let groups = decoded.map_err(|error: Error| error.at(&body_place))?;
+    Ok((Position { seq, logged, next_write }, groups))
+}
+
+fn put_group(out: &mut Vec<u8>, stored: &Stored) {
+    out.push(stored.prefix.depth);
+    put_varint(out, stored.span_blocks());
+    if let Some(span) = &stored.span {
+        put_varint(out, span.blocks.first);
+        put_varint(out, span.write);
+        out.extend(span.fences.iter().flat_map(|fence| fence.to_le_bytes()));
+        span.sizes.encode(out);
+    }
+    put_varint(out, stored.packets.len() as u64);
+    for packet in &stored.packets {
+        put_varint(out, packet.block.first);
+        put_varint(out, packet.write);
+        packet.sizes.encode(out);
+        put_bytes(out, packet.filter.bytes());
+    }
+}
+
+/// A decoder of the groups of a catalog.
+struct Groups<'a> {
+    fields: Decoder<'a>,
+    next_write: u64,
+    space: &'a Arc<Space>,
+    /// The blocks of packets that were claimed.
+    blocks: HashMap<u64, Arc<Blocks>>,
+}
+
+fn decode_groups(
+    body: &[u8],
+    count: u64,
+    next_write: u64,
+    space: &Arc<Space>,
+) -> Result<Vec<Stored>> {
+    let fields = Decoder::new(body);
+    let mut decoder = Groups { fields, next_write, space, blocks: HashMap::new() };
+    let mut groups = Vec::new();
+    let mut start = Some(0);
+    for _ in 0..count {
+        let depth =
+            within("prefix of a group in bits", 0..=DEPTH_MAX.into(), decoder.fields.u8()?.into())?;
+        let depth = depth as u8;
+        // The start of a range has no bits after its prefix.
+        let is_prefix = |start: &u64| start.checked_shl(depth.into()).unwrap_or(0) == 0;
+        let Some(first) = start.filter(is_prefix) else {
+            let expected = "ranges that follow each other";
+            return Err(Error::field("prefix of a group in bits", expected, depth));
+        };
+        let prefix = Prefix { start: first, depth };
+        groups.push(decoder.group(prefix)?);
+        start = prefix.end();
+    }
+    if groups.is_empty() || start.is_some() {
+        return Err(Error::field("number of groups", "all hashes in one of them", count));
+    }
+    decoder.fields.end()?;
+    Ok(groups)
+}
+
+impl Groups<'_> {
+    fn group(&mut self, prefix: Prefix) -> Result<Stored> {
+        let span = match self.fields.varint()? {
+            0 => None,
+            count => Some(Arc::new(self.span(count)?)),
+        };
+        let mut packets = Vec::new();
+        for _ in 0..self.fields.varint()? {
+            packets.push(Arc::new(self.packet()?));
+        }
+        Ok(Stored { prefix, span, packets })
+    }
+
+    fn span(&mut self, count: u64) -> Result<Span> {
+        let first = self.fields.varint()?;
+        let write = self.write()?;
+        let size =
+            count.checked_mul(4).ok_or_else(|| Error::field("blocks of a span", "less", count))?;
+        let (fences, _) = self.fields.bytes(size)?.as_chunks::<4>();
+        let fences: Box<[u32]> = fences.iter().map(|fence| u32::from_le_bytes(*fence)).collect();
+        if !fences.is_sorted() {
+            return Err(Error::field("fences of a span", "ascending numbers", "others"));
+        }
+        let sizes = Sizes::decode(&mut self.fields, count)?;
+        Ok(Span { blocks: self.space.claim(first, count)?, write, fences, sizes })
+    }
+
+    fn packet(&mut self) -> Result<Packet> {
+        let number = self.fields.varint()?;
+        let write = self.write()?;
+        let sizes = Sizes::decode(&mut self.fields, 1)?;
+        let filter = Bloom::from_bytes(self.fields.sized_bytes()?);
+        let block = match self.blocks.get(&number) {
+            Some(block) => block.clone(),
+            None => {
+                let block = Arc::new(self.space.claim(number, 1)?);
+                self.blocks.insert(number, block.clone());
+                block
+            }
+        };
+        Ok(Packet { block, write, filter, sizes })
+    }
+
+    fn write(&mut self) -> Result<u64> {
+        within("number of a write", 0..=self.next_write.saturating_sub(1), self.fields.varint()?)
+    }
+}

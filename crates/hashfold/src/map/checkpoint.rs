@@ -1,0 +1,126 @@
+//! Checkpoints: a new catalog becomes the current one, and the log gets shorter.
+//!
+//! 1. Changes in RAM that are older than the goal are written to the data file.
+//! 2. With all writers stopped for a moment, the groups and the sequence numbers are taken.
+//! 3. The log is committed and the data file is synced; then the catalog is written and synced.
+//! 4. The manifest that names the catalog is published.
+//! 5. The blocks that only older catalogs name become free, and the log is truncated.
+
+use super::{
+    catalog::{self, Position},
+    core::{Core, Published},
+    span::Stored,
+};
+use crate::{
+    error::Result,
+    folder::LockedFolder,
+    manifest::{FileEntry, Kind, Manifest},
+};
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+
+/// The role of the data file in the manifest, and its name.
+pub(super) const DATA: &str = "data";
+/// The role of the catalog in the manifest.
+pub(super) const CATALOG: &str = "catalog";
+/// The name of the data file.
+pub(super) const DATA_NAME: &str = "map-data";
+
+/// Which changes a checkpoint writes to the data file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    All,
+    /// Those in lists with a change before this sequence number.
+    Before(u64),
+}
+
+/// Makes a checkpoint. `write_lists` writes the changes in RAM that the goal names.
+pub(super) fn checkpoint(
+    core: &Core,
+    goal: Goal,
+    write_lists: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let mut published = core.published();
+    core.check()?;
+    core.log().rotate()?;
+    let before = core.counters.log_bytes.load(SeqCst);
+    write_lists()?;
+    let (position, groups) = capture(core);
+    // The catalog may have changes that are newer than others in the log.
+    core.log().commit(position.logged)?;
+    core.space.file.sync().inspect_err(|_| core.fail())?;
+    publish(core, &mut published, position, groups)?;
+    core.counters.log_bytes.fetch_sub(before, SeqCst);
+    core.counters.checkpoints.fetch_add(1, SeqCst);
+    if goal == Goal::All {
+        core.log().rotate()?;
+    }
+    core.log().truncate(position.seq)?;
+    core.space.punch_holes()
+}
+
+/// Returns all groups at one moment, and the sequence numbers of the changes in them.
+fn capture(core: &Core) -> (Position, Vec<Arc<Stored>>) {
+    // No group is merged or split meanwhile.
+    let _moving = core.moving();
+    let _stripes = core.stripes.lock_all();
+    let groups = core.directory.all();
+    let logged = core.log().end();
+    let seq = groups.iter().map(|group| group.state().first_seq()).min().unwrap_or(logged);
+    let stored = groups.iter().map(|group| group.state().stored.clone()).collect();
+    let next_write = core.next_write();
+    (Position { seq: seq.min(logged), logged, next_write }, stored)
+}
+
+fn publish(
+    core: &Core,
+    published: &mut Published,
+    position: Position,
+    groups: Vec<Arc<Stored>>,
+) -> Result<()> {
+    let LockedFolder { disk, path, .. } = &core.folder;
+    let generation = published.generation + 1;
+    // No two catalogs have the same name, even if the first was not published.
+    published.generation = generation;
+    let name = catalog::name(generation);
+    let size = catalog::write(&**disk, &path.join(&name), core.identity, position, &groups)
+        .inspect_err(|_| _ = disk.remove(&path.join(&name)))?;
+    let data_size = core.space.file.size()?;
+    let manifest = manifest(core, generation, (&name, size), data_size);
+    manifest.publish(&**disk, path).inspect_err(|_| {
+        let current = Manifest::read(&**disk, path);
+        // If the new manifest may be current, the blocks that it names must stay, too.
+        if current.is_ok_and(|current| current.generation != generation) {
+            let _ = disk.remove(&path.join(&name));
+        } else {
+            published.images.push(groups.clone());
+        }
+    })?;
+    published.seq = position.seq;
+    published.images = vec![groups];
+    // A catalog that cannot be removed now is removed after a later checkpoint.
+    let _ = core.folder.remove(|file| catalog::is_catalog(file) && file != name);
+    Ok(())
+}
+
+/// Returns the manifest that names a catalog: its name and its size in bytes.
+fn manifest(core: &Core, generation: u64, catalog: (&str, u64), data_size: u64) -> Manifest {
+    let entry =
+        |role: &str, name: &str, size| FileEntry { role: role.into(), name: name.into(), size };
+    Manifest {
+        kind: Kind::Map,
+        seed: core.identity.seed,
+        id: core.identity.id,
+        generation,
+        files: vec![entry(DATA, DATA_NAME, data_size), entry(CATALOG, catalog.0, catalog.1)],
+        attributes: core.attributes.clone(),
+    }
+}
+
+/// Publishes the first catalog of a new map.
+pub(super) fn publish_first(core: &Core) -> Result<()> {
+    core.space.file.sync()?;
+    core.folder.sync_above()?;
+    let groups = core.directory.all().iter().map(|group| group.state().stored.clone()).collect();
+    let position = Position { seq: 0, logged: 0, next_write: core.next_write() };
+    publish(core, &mut core.published(), position, groups)
+}

@@ -1,0 +1,268 @@
+//! The state that the handles of a map and its background jobs share.
+//!
+//! Locks, in the order in which they are taken: `published` (one checkpoint at a time), `moving` (one
+//! flush or merge at a time), stripes (writers), the directory, a group.
+
+use super::{
+    block::{BLOCK_SIZE, BlockId, BlockKind, encode},
+    directory::Directory,
+    item::Item,
+    list::List,
+    options::MapOptions,
+    space::{Blocks, Space},
+    span::Stored,
+    stripes::Stripes,
+};
+use crate::{
+    error::{Error, ErrorKind, Place, Result},
+    folder::LockedFolder,
+    io::Buffer,
+    key::Seed,
+    run::Entry,
+    wal::Wal,
+    work::Pending,
+};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+/// The seed and the id of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) seed: Seed,
+    /// The id in the headers of all files.
+    pub(super) id: u64,
+}
+
+/// The state of an open map.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) identity: Identity,
+    pub(super) options: MapOptions,
+    pub(super) folder: LockedFolder,
+    /// The user's names and values.
+    pub(super) attributes: Vec<(String, Vec<u8>)>,
+    pub(super) space: Arc<Space>,
+    pub(super) directory: Directory,
+    pub(super) stripes: Stripes,
+    /// The log; empty while it is replayed.
+    pub(super) log: OnceLock<Wal>,
+    pub(super) published: Mutex<Published>,
+    moving: Mutex<()>,
+    pub(super) tasks: Tasks,
+    pub(super) counters: Counters,
+    /// Number of the next write to the data file.
+    next_write: AtomicU64,
+    /// Whether a sync of the data file failed: its bytes may be lost.
+    has_failed: AtomicBool,
+}
+
+/// The last checkpoint.
+#[derive(Debug)]
+pub(super) struct Published {
+    /// The highest generation of a manifest that was tried.
+    pub(super) generation: u64,
+    /// Changes before this sequence number are in the catalog.
+    pub(super) seq: u64,
+    /// The groups of all catalogs that may be current, which keep their blocks: of one catalog,
+    /// unless publishing another one failed halfway.
+    pub(super) images: Vec<Vec<Arc<Stored>>>,
+}
+
+/// The background work that is due.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    /// First hashes (their high 64 bits) of the groups to be merged.
+    pub(super) merges: Mutex<BTreeSet<u64>>,
+    /// Whether a maintenance job is running or will run.
+    pub(super) is_running: AtomicBool,
+    /// Whether a commit job is running or will run.
+    pub(super) is_committing: AtomicBool,
+    /// Jobs that were started, which have perhaps ended.
+    jobs: Mutex<Vec<Pending<()>>>,
+    /// The error of the last background job that failed.
+    pub(super) error: Mutex<Option<Error>>,
+}
+
+/// Amounts since the map was opened, and current amounts.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    /// Memory of the lists of changes, in bytes.
+    pub(super) buffered_bytes: AtomicUsize,
+    /// Memory of Bloom filters, in bytes.
+    pub(super) filter_bytes: AtomicU64,
+    /// Bytes appended to the log since the last checkpoint began.
+    pub(super) log_bytes: AtomicU64,
+    pub(super) blocks_written: AtomicU64,
+    pub(super) merges: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) checkpoints: AtomicU64,
+}
+
+/// The state from which a map starts.
+pub(super) struct Start {
+    pub(super) directory: Directory,
+    pub(super) published: Published,
+    pub(super) next_write: u64,
+    pub(super) attributes: Vec<(String, Vec<u8>)>,
+}
+
+impl Core {
+    pub(super) fn new(
+        folder: LockedFolder,
+        (identity, options): (Identity, MapOptions),
+        space: Arc<Space>,
+        start: Start,
+    ) -> Core {
+        let filters = start.published.images.iter().flatten().map(|stored| stored.filter_bytes());
+        let counters =
+            Counters { filter_bytes: AtomicU64::new(filters.sum()), ..Counters::default() };
+        Core {
+            identity,
+            options,
+            folder,
+            attributes: start.attributes,
+            space,
+            directory: start.directory,
+            stripes: Stripes::default(),
+            log: OnceLock::new(),
+            published: Mutex::new(start.published),
+            moving: Mutex::new(()),
+            tasks: Tasks::default(),
+            counters,
+            next_write: AtomicU64::new(start.next_write),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the log.
+    ///
+    /// # Panics
+    /// While the log is replayed.
+    pub(super) fn log(&self) -> &Wal {
+        self.log.get().expect("the map is open")
+    }
+
+    /// Locks the structure on the device: one thread flushes, merges and splits.
+    pub(super) fn moving(&self) -> MutexGuard<'_, ()> {
+        self.moving.lock().expect("nothing panics under this lock")
+    }
+
+    pub(super) fn published(&self) -> MutexGuard<'_, Published> {
+        self.published.lock().expect("nothing panics under this lock")
+    }
+
+    /// Refuses changes after the data file could not be synced.
+    pub(super) fn check(&self) -> Result<()> {
+        if !self.has_failed.load(SeqCst) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::FailedBefore { action: "sync" }).at(&self.place()))
+    }
+
+    /// Makes further changes fail.
+    pub(super) fn fail(&self) {
+        self.has_failed.store(true, SeqCst);
+    }
+
+    /// Returns the folder of the map, for errors.
+    pub(super) fn place(&self) -> Place {
+        Place::file(&self.folder.path)
+    }
+
+    /// Returns the number of the next write.
+    pub(super) fn next_write(&self) -> u64 {
+        self.next_write.load(SeqCst)
+    }
+
+    /// Writes blocks that begin at `starts` of the items. Returns their owner and the number of the
+    /// write.
+    pub(super) fn write_blocks(
+        &self,
+        kind: BlockKind,
+        (items, bytes): (&[Item], &[u8]),
+        starts: &[usize],
+    ) -> Result<(Blocks, u64)> {
+        let blocks = self.space.take(starts.len() as u64)?;
+        let write = self.next_write.fetch_add(1, SeqCst);
+        let mut out = Buffer::zeroed(starts.len() * BLOCK_SIZE);
+        for (i, block) in out.chunks_exact_mut(BLOCK_SIZE).enumerate() {
+            let end = starts.get(i + 1).copied().unwrap_or(items.len());
+            let number = blocks.first + i as u64;
+            let id = BlockId { kind, number, file_id: self.identity.id, write };
+            encode(&items[starts[i]..end], bytes, id, block);
+        }
+        self.space.file.write_at(blocks.offset(), &out)?;
+        self.counters.blocks_written.fetch_add(blocks.count, SeqCst);
+        Ok((blocks, write))
+    }
+
+    /// Applies a change to the list of its group. The caller holds the stripe of the hash.
+    pub(super) fn apply(&self, change: Entry<'_>, seq: u64) {
+        loop {
+            let group = self.directory.find(change.hash);
+            let mut state = group.state();
+            if state.is_replaced {
+                continue;
+            }
+            let before = state.active.memory();
+            state.active.apply(change, seq);
+            let added = state.active.memory() - before;
+            self.counters.buffered_bytes.fetch_add(added, SeqCst);
+            return;
+        }
+    }
+
+    /// Returns an empty list.
+    pub(super) fn new_list(&self) -> List {
+        List::new(self.identity.seed)
+    }
+
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.counters.buffered_bytes.load(SeqCst)
+    }
+}
+
+impl Tasks {
+    /// Records that a group should be merged.
+    pub(super) fn add_merge(&self, start: u64) {
+        self.merges.lock().expect("nothing panics under this lock").insert(start);
+    }
+
+    /// Takes the first group to be merged.
+    pub(super) fn take_merge(&self) -> Option<u64> {
+        self.merges.lock().expect("nothing panics under this lock").pop_first()
+    }
+
+    pub(super) fn has_merges(&self) -> bool {
+        !self.merges.lock().expect("nothing panics under this lock").is_empty()
+    }
+
+    /// Keeps a job to wait for.
+    pub(super) fn add_job(&self, job: Pending<()>) {
+        self.jobs.lock().expect("nothing panics under this lock").push(job);
+    }
+
+    /// Waits for all jobs.
+    pub(super) fn finish(&self) {
+        loop {
+            let jobs =
+                std::mem::take(&mut *self.jobs.lock().expect("nothing panics under this lock"));
+            if jobs.is_empty() {
+                return;
+            }
+            jobs.into_iter().for_each(Pending::wait);
+        }
+    }
+
+    /// Keeps the error of a background job.
+    pub(super) fn note(&self, result: Result<()>) {
+        if let Err(error) = result {
+            *self.error.lock().expect("nothing panics under this lock") = Some(error);
+        }
+    }
+}

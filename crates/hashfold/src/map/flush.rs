@@ -1,0 +1,137 @@
+//! Flushes: the changes of several groups become packets, in one write.
+
+use super::{
+    batch::{Batch, sizes},
+    block::{BLOCK_SIZE, BlockKind, fitting},
+    bloom::Bloom,
+    core::Core,
+    group::{Group, GroupState},
+    list::List,
+    read::lists_run,
+    rental,
+    space::Blocks,
+    span::{Packet, Stored},
+};
+use crate::{error::Result, run::Run};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+/// The changes of a group that are being flushed.
+struct Part {
+    group: Arc<Group>,
+    lists: Vec<Arc<List>>,
+    /// The items of the batch that are the group's.
+    items: Range<usize>,
+}
+
+/// Writes the changes in RAM of these groups, which are in order. The caller holds `moving`.
+///
+/// # Errors
+/// After an error, the changes are still in RAM.
+pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
+    let mut batch = Batch::default();
+    let mut parts = Vec::new();
+    for group in groups {
+        let lists = group.state().end_active(core.identity.seed).to_vec();
+        if lists.is_empty() {
+            continue;
+        }
+        let start = batch.items.len();
+        let mut run = lists_run(&lists, core.identity.seed)?;
+        while run.advance()? {
+            batch.push(run.entry());
+        }
+        parts.push(Part { group: group.clone(), lists, items: start..batch.items.len() });
+    }
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while at < batch.items.len() {
+        starts.push(at);
+        at += fitting(&batch.items[at..]);
+    }
+    if starts.is_empty() {
+        return Ok(());
+    }
+    let (blocks, write) =
+        core.write_blocks(BlockKind::Packets, (&batch.items, &batch.bytes), &starts)?;
+    let blocks: Vec<Arc<Blocks>> = blocks.split().into_iter().map(Arc::new).collect();
+    for part in &parts {
+        let packets = packets(&batch, &starts, &part.items, (&blocks, write));
+        install(core, part, packets);
+    }
+    core.counters.flushes.fetch_add(1, SeqCst);
+    Ok(())
+}
+
+/// Returns the packets of the items of one group: one for each block that has some of them.
+fn packets(
+    batch: &Batch,
+    starts: &[usize],
+    items: &Range<usize>,
+    (blocks, write): (&[Arc<Blocks>], u64),
+) -> Vec<Arc<Packet>> {
+    let mut packets = Vec::new();
+    let mut block = starts.partition_point(|start| *start <= items.start) - 1;
+    let mut at = items.start;
+    while at < items.end {
+        let end = starts.get(block + 1).map_or(items.end, |start| items.end.min(*start));
+        let items = &batch.items[at..end];
+        packets.push(Arc::new(Packet {
+            block: blocks[block].clone(),
+            write,
+            filter: Bloom::of(items.iter().map(|item| item.hash)),
+            sizes: sizes(items),
+        }));
+        (at, block) = (end, block + 1);
+    }
+    packets
+}
+
+/// Lets lookups use the packets instead of the lists.
+fn install(core: &Core, part: &Part, mut packets: Vec<Arc<Packet>>) {
+    let added: u64 = packets.iter().map(|packet| packet.filter.bytes().len() as u64).sum();
+    core.counters.filter_bytes.fetch_add(added, SeqCst);
+    let mut state = part.group.state();
+    let old = state.stored.clone();
+    packets.extend(old.packets.iter().cloned());
+    let stored = Stored { prefix: old.prefix, span: old.span.clone(), packets };
+    state.wear = match old.packets.is_empty() {
+        true => rental::begin(&*core.options.env.random, &stored),
+        false => rental::go_on(state.wear, &stored),
+    };
+    state.stored = Arc::new(stored);
+    let freed = state.remove_lists(&part.lists);
+    core.counters.buffered_bytes.fetch_sub(freed, SeqCst);
+}
+
+/// Returns the groups in this order whose changes fill the blocks of one flush, and the rest.
+pub(super) fn one_flush<'a>(
+    core: &Core,
+    groups: &'a [Arc<Group>],
+) -> (&'a [Arc<Group>], &'a [Arc<Group>]) {
+    let goal = core.options.shape.flush_blocks * BLOCK_SIZE as u64;
+    let mut bytes = 0;
+    let mut count = 0;
+    while bytes < goal && count < groups.len() {
+        bytes += buffered_sizes(&groups[count].state());
+        count += 1;
+    }
+    groups.split_at(count)
+}
+
+fn buffered_sizes(state: &GroupState) -> u64 {
+    let immutable: u64 = state.immutable.iter().map(|list| list.sizes().bytes).sum();
+    state.active.sizes().bytes + immutable
+}
+
+/// Whether the changes in RAM of a group should be merged instead of becoming packets, because the
+/// group has many packets.
+pub(super) fn is_crowded(core: &Core, group: &Group) -> bool {
+    let shape = &core.options.shape;
+    let state = group.state();
+    let blocks = state.stored.packet_blocks() + buffered_sizes(&state).div_ceil(BLOCK_SIZE as u64);
+    let blocks_max = shape.packet_blocks_min.max(state.stored.span_blocks() / 2);
+    blocks > blocks_max || state.stored.packets.len() >= shape.packets_max
+}

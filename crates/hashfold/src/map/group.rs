@@ -1,0 +1,97 @@
+//! A group: the entries of a key range, in RAM and on the device.
+
+use super::{list::List, prefix::Prefix, span::Stored};
+use crate::key::{KeyHash, Seed};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A group of a map. Its lock is never held during I/O.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) prefix: Prefix,
+    state: Mutex<GroupState>,
+}
+
+/// The state of a group. Newer changes are looked up first: those of `active`, then of `immutable`,
+/// then of `stored`.
+#[derive(Debug)]
+pub(super) struct GroupState {
+    /// The newest changes.
+    pub(super) active: List,
+    /// Changes that are being flushed or that a snapshot sees, newest first.
+    pub(super) immutable: Vec<Arc<List>>,
+    pub(super) stored: Arc<Stored>,
+    pub(super) wear: Wear,
+    /// Whether other groups have taken over the key range.
+    pub(super) is_replaced: bool,
+}
+
+/// The cost that the packets of a group have caused, for the decision when to merge it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wear {
+    /// Number of lookups since the group got its first packet.
+    pub(super) lookups: u32,
+    /// Number of lookups at which the group is merged.
+    pub(super) lookups_max: u32,
+    /// A random number from 0 to 1 that was drawn with the first packet.
+    pub(super) draw: f64,
+}
+
+impl Wear {
+    pub(super) const NONE: Wear = Wear { lookups: 0, lookups_max: u32::MAX, draw: 0.0 };
+}
+
+impl Group {
+    /// Makes a group with this content on the device.
+    pub(super) fn new(stored: Stored, seed: Seed) -> Arc<Group> {
+        let prefix = stored.prefix;
+        let state = GroupState {
+            active: List::new(seed),
+            immutable: Vec::new(),
+            stored: Arc::new(stored),
+            wear: Wear::NONE,
+            is_replaced: false,
+        };
+        Arc::new(Group { prefix, state: Mutex::new(state) })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, GroupState> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+}
+
+impl GroupState {
+    /// Finds a key among the changes in RAM. Returns its value, or `Some(None)` for a tombstone.
+    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Option<&[u8]>> {
+        let older = || self.immutable.iter().find_map(|list| list.find(hash, key));
+        self.active.find(hash, key).or_else(older)
+    }
+
+    /// Ends the active list, and returns all lists, newest first.
+    pub(super) fn end_active(&mut self, seed: Seed) -> &[Arc<List>] {
+        if !self.active.is_empty() {
+            let ended = std::mem::replace(&mut self.active, List::new(seed));
+            self.immutable.insert(0, Arc::new(ended));
+        }
+        &self.immutable
+    }
+
+    /// Removes lists that the device has now. Returns the memory that they took, in bytes.
+    pub(super) fn remove_lists(&mut self, lists: &[Arc<List>]) -> usize {
+        let is_gone = |list: &Arc<List>| lists.iter().any(|gone| Arc::ptr_eq(gone, list));
+        self.immutable.retain(|list| !is_gone(list));
+        lists.iter().map(|list| list.memory()).sum()
+    }
+
+    /// Returns the memory of the lists, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let immutable: usize = self.immutable.iter().map(|list| list.memory()).sum();
+        // An empty list has no memory.
+        self.active.memory() + immutable
+    }
+
+    /// Returns the sequence number of the oldest change in RAM; `u64::MAX` if there is none.
+    pub(super) fn first_seq(&self) -> u64 {
+        let immutable = self.immutable.iter().map(|list| list.first_seq);
+        immutable.chain([self.active.first_seq]).min().expect("there is one at least")
+    }
+}

@@ -1,0 +1,423 @@
+//! `Map`: the handle of an open map.
+
+use super::{
+    Durability, MapFigures, MapOptions, MapStats, Snapshot, Transaction,
+    checkpoint::Goal,
+    core::Core,
+    log, lookup, maintain, recovery, snapshot, verify,
+    write::{self, RECORD_SIZE_MAX},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    key::{KeyHash, Seed},
+    run::{Entry, Run},
+    verify::VerifyReport,
+    work::Watch,
+};
+use std::{
+    collections::HashSet,
+    fmt,
+    path::Path,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+/// Maximum number of changes in a record of [`Map::put_many`].
+const CHANGES_MAX: usize = 1024;
+/// Number of entries that [`Map::import`] puts at once.
+const IMPORT_ENTRIES: usize = 4096;
+/// Number of times that [`Map::transact`] runs a transaction, at most.
+const ATTEMPTS_MAX: usize = 100;
+
+/// A mutable map from keys to values in a folder. Threads can share it, and clones are the same
+/// map. A lookup takes at most one device read, except for a few in a thousand.
+///
+/// ```
+/// # std::env::set_current_dir(std::env::temp_dir())?;
+/// # let _ = std::fs::remove_dir_all("hf-accounts");
+/// use hashfold::map::Map;
+///
+/// let map = Map::open_or_create("hf-accounts")?;
+/// map.put("anna", "120")?; // durable
+/// map.put("ben", "7")?;
+/// map.delete("ben")?;
+/// assert_eq!(map.get("anna")?.as_deref(), Some(&b"120"[..]));
+/// assert_eq!(map.get("ben")?, None);
+///
+/// // From one account to another, or not at all.
+/// map.transact(|changes| {
+///     let anna = changes.get("anna")?.unwrap_or_default();
+///     changes.put("cleo", anna)?;
+///     changes.delete("anna")
+/// })?;
+/// map.close()?;
+/// # std::fs::remove_dir_all("hf-accounts")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Map(Arc<Handle>);
+
+/// The last handle waits for background jobs.
+struct Handle(Arc<Core>);
+
+impl Map {
+    /// Opens the map in a folder, or creates one, with the default options.
+    ///
+    /// # Errors
+    /// The errors of [`Map::open_or_create_with`].
+    pub fn open_or_create(folder: impl AsRef<Path>) -> Result<Map> {
+        Map::open_or_create_with(folder, MapOptions::new())
+    }
+
+    /// Opens the map in a folder, or creates one.
+    ///
+    /// # Errors
+    /// `Busy` if the map is open already, in this process or another one; `WrongKind` if there is
+    /// another data set; `WrongSeed` if the options have another seed than the map.
+    pub fn open_or_create_with(folder: impl AsRef<Path>, options: MapOptions) -> Result<Map> {
+        match Map::open_with(&folder, options.clone()) {
+            Err(error) if error.is_absent() => Map::create(folder, options),
+            opened => opened,
+        }
+    }
+
+    /// Creates a map.
+    ///
+    /// # Errors
+    /// `Exists` if there is a map in the folder, else as [`Map::open_or_create_with`].
+    pub fn create(folder: impl AsRef<Path>, options: MapOptions) -> Result<Map> {
+        recovery::create(folder.as_ref(), options).map(Map::of)
+    }
+
+    /// Opens a map.
+    ///
+    /// # Errors
+    /// `Absent` if there is none in the folder, else as [`Map::open_or_create_with`].
+    pub fn open_with(folder: impl AsRef<Path>, options: MapOptions) -> Result<Map> {
+        let seed = options.seed;
+        let core = recovery::open(folder.as_ref(), options)?;
+        let got = core.identity.seed;
+        match seed.filter(|expected| *expected != got) {
+            None => Ok(Map::of(core)),
+            Some(expected) => Err(ErrorKind::WrongSeed { expected, got }.into()),
+        }
+    }
+
+    fn of(core: Core) -> Map {
+        Map(Arc::new(Handle(Arc::new(core))))
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.0.0
+    }
+
+    /// Returns the seed that keys are hashed with.
+    pub fn seed(&self) -> Seed {
+        self.core().identity.seed
+    }
+
+    /// Returns the value of an attribute that the map was created with ([`MapOptions::attributes`]).
+    pub fn attribute(&self, name: &str) -> Option<&[u8]> {
+        let found = self.core().attributes.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_slice())
+    }
+
+    /// Looks up a key.
+    ///
+    /// # Errors
+    /// The device failed, or a block is damaged.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let value = lookup::get(self.core(), key.as_ref());
+        // Lookups may have made a merge due.
+        if self.core().tasks.has_merges() {
+            maintain::start(self.core());
+        }
+        value
+    }
+
+    /// Looks up many keys, with their device reads in flight together. `values[i]` is the value of
+    /// `keys[i]`.
+    ///
+    /// # Errors
+    /// The errors of [`Map::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let values = lookup::get_many(self.core(), &keys);
+        maintain::start(self.core());
+        values
+    }
+
+    /// Whether there is a value for a key.
+    ///
+    /// # Errors
+    /// The errors of [`Map::get`].
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Puts a value, which replaces an older one. Returns the sequence number after the change, for
+    /// [`Map::wait_durable`].
+    ///
+    /// # Errors
+    /// `Limit` if the key or the value is too long. If the disk is full, nothing is changed, and the
+    /// call can be repeated. If the log fails, the change may be found when the map is opened again.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64> {
+        self.change(key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Deletes a key, if it is there. Returns the sequence number after the change.
+    ///
+    /// # Errors
+    /// The errors of [`Map::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<u64> {
+        self.change(key.as_ref(), None)
+    }
+
+    fn change(&self, key: &[u8], value: Option<&[u8]>) -> Result<u64> {
+        let hash = KeyHash::of(key, self.seed());
+        write::write(self.core(), &[Entry { hash, key, value }])
+    }
+
+    /// Puts many values, much faster than one at a time. Up to 1024 entries of 256 KiB together are
+    /// put all or none; more are put in parts of this size. Returns the sequence number after the
+    /// last one.
+    ///
+    /// # Errors
+    /// The errors of [`Map::put`].
+    pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<u64> {
+        let mut part: Vec<(K, V)> = Vec::new();
+        let mut bytes = 0;
+        for (key, value) in entries {
+            log::check_sizes(key.as_ref(), Some(value.as_ref()))?;
+            let size = key.as_ref().len() + value.as_ref().len();
+            if part.len() == CHANGES_MAX || bytes + size > RECORD_SIZE_MAX / 2 {
+                self.put_part(&part)?;
+                (part, bytes) = (Vec::new(), 0);
+            }
+            bytes += size;
+            part.push((key, value));
+        }
+        if part.is_empty() {
+            return Ok(self.core().log().end());
+        }
+        self.put_part(&part)
+    }
+
+    fn put_part<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, part: &[(K, V)]) -> Result<u64> {
+        fn entry<'a, K: AsRef<[u8]>, V: AsRef<[u8]>>(
+            (key, value): &'a (K, V),
+            seed: Seed,
+        ) -> Entry<'a> {
+            let (key, value) = (key.as_ref(), value.as_ref());
+            Entry { hash: KeyHash::of(key, seed), key, value: Some(value) }
+        }
+        let seed = self.seed();
+        let changes: Vec<Entry<'_>> = part.iter().map(|pair| entry(pair, seed)).collect();
+        write::write(self.core(), &changes)
+    }
+
+    /// Applies all entries of a run, whose tombstones delete keys. The seed of the run need not be
+    /// that of the map. The changes are durable when this returns; after an error, a part of them
+    /// may be applied. The unit of `watch` is entries.
+    ///
+    /// # Errors
+    /// The errors of the run and of [`Map::put`].
+    pub fn import(&self, run: &mut dyn Run, watch: &Watch) -> Result<()> {
+        let mut batch = super::batch::Batch::default();
+        loop {
+            let more = run.advance()?;
+            if more {
+                let Entry { key, value, .. } = run.entry();
+                log::check_sizes(key, value)?;
+                batch.push(Entry { hash: KeyHash::of(key, self.seed()), key, value });
+            }
+            if !more
+                || batch.items.len() == IMPORT_ENTRIES
+                || batch.bytes.len() > RECORD_SIZE_MAX / 4
+            {
+                self.import_part(&batch)?;
+                watch.add(batch.items.len() as u64)?;
+                batch = super::batch::Batch::default();
+            }
+            if !more {
+                return self.sync();
+            }
+        }
+    }
+
+    fn import_part(&self, batch: &super::batch::Batch) -> Result<()> {
+        let changes: Vec<Entry<'_>> = (0..batch.items.len()).map(|i| batch.entry(i)).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let payload = write::encode(&changes)?;
+        let core = self.core();
+        write::prepare(core)?;
+        let held = core.stripes.lock(changes.iter().map(|change| change.hash));
+        write::write_held(core, held, &changes, &payload)?;
+        maintain::start(core);
+        Ok(())
+    }
+
+    /// Begins a transaction.
+    pub fn transaction(&self) -> Transaction {
+        Transaction::begin(self.core().clone())
+    }
+
+    /// Runs a transaction and commits it; runs it again after a conflict, up to 100 times.
+    ///
+    /// # Errors
+    /// The error of `body`, which cancels the transaction; the errors of [`Transaction::commit`].
+    pub fn transact<T>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        let mut attempt = 1;
+        loop {
+            let mut transaction = self.transaction();
+            let result = body(&mut transaction)?;
+            match transaction.commit() {
+                Ok(_) => return Ok(result),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Conflict) && attempt < ATTEMPTS_MAX =>
+                {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns the state of the map at this moment. Writers wait while it is taken: a few
+    /// microseconds per 100 groups.
+    pub fn snapshot(&self) -> Snapshot {
+        snapshot::take(self.core())
+    }
+
+    /// Returns the sequence number after the last change: the number of changes since the map was
+    /// created.
+    pub fn seq(&self) -> u64 {
+        self.core().log().end()
+    }
+
+    /// Returns the sequence number before which all changes are durable.
+    pub fn durable_seq(&self) -> u64 {
+        self.core().log().durable_seq()
+    }
+
+    /// Waits until all changes before `seq` are durable.
+    ///
+    /// # Errors
+    /// The log failed, now or earlier; `Argument` if there is no such change yet.
+    pub fn wait_durable(&self, seq: u64) -> Result<()> {
+        self.core().log().commit(seq)
+    }
+
+    /// Waits until all changes are durable.
+    ///
+    /// # Errors
+    /// The log failed, now or earlier.
+    pub fn sync(&self) -> Result<()> {
+        self.wait_durable(self.seq())
+    }
+
+    /// Writes all changes in RAM to the data file, and shortens the log. The map opens fast
+    /// afterwards. Checkpoints also happen in the background ([`MapOptions::wal_bytes`]).
+    ///
+    /// # Errors
+    /// The disk is full, or the device failed. All changes are still there.
+    pub fn checkpoint(&self) -> Result<()> {
+        maintain::checkpoint(self.core(), Goal::All)
+    }
+
+    /// Merges all groups, makes a checkpoint, and gives free space back to the file system.
+    ///
+    /// # Errors
+    /// The errors of [`Map::checkpoint`].
+    pub fn compact(&self) -> Result<()> {
+        maintain::merge_all(self.core())?;
+        self.checkpoint()
+    }
+
+    /// Waits for background work and makes a checkpoint. Without this call, the map is sound too,
+    /// and the changes that were durable are there, but opening it takes longer.
+    ///
+    /// # Errors
+    /// The errors of [`Map::checkpoint`].
+    pub fn close(self) -> Result<()> {
+        self.core().tasks.finish();
+        self.checkpoint()
+    }
+
+    /// Returns the error of the last background job that failed, once. A failed job loses no change
+    /// and is repeated when it is due again.
+    pub fn background_error(&self) -> Option<Error> {
+        self.core().tasks.error.lock().expect("nothing panics under this lock").take()
+    }
+
+    /// Checks all blocks, as they are now. The unit of `watch` is bytes.
+    ///
+    /// # Errors
+    /// The device failed. Damage is in the report.
+    pub fn verify(&self, watch: &Watch) -> Result<VerifyReport<MapFigures>> {
+        verify::verify_open(self.core(), watch)
+    }
+
+    /// Returns the figures of the map.
+    pub fn stat(&self) -> MapStats {
+        let core = self.core();
+        let counters = &core.counters;
+        let mut stats = MapStats {
+            buffered_bytes: counters.buffered_bytes.load(SeqCst) as u64,
+            filter_bytes: counters.filter_bytes.load(SeqCst),
+            seq: self.seq(),
+            durable_seq: self.durable_seq(),
+            blocks_written: counters.blocks_written.load(SeqCst),
+            merges: counters.merges.load(SeqCst),
+            flushes: counters.flushes.load(SeqCst),
+            checkpoints: counters.checkpoints.load(SeqCst),
+            ..MapStats::default()
+        };
+        let mut blocks = HashSet::new();
+        for group in core.directory.all() {
+            let state = group.state();
+            let entries = |list: &super::list::List| list.sizes().entries;
+            let immutable: u64 = state.immutable.iter().map(|list| entries(list)).sum();
+            let packets = &state.stored.packets;
+            stats.groups += 1;
+            stats.buffered_entries += entries(&state.active) + immutable;
+            stats.packets += packets.len() as u64;
+            stats.packet_entries += packets.iter().map(|packet| packet.sizes.entries).sum::<u64>();
+            stats.span_blocks += state.stored.span_blocks();
+            blocks.extend(packets.iter().map(|packet| packet.block.first));
+            stats.entries_max += state.stored.span.as_ref().map_or(0, |span| span.sizes.entries);
+            stats.address_bytes += state.stored.span_blocks() * size_of::<u32>() as u64;
+        }
+        stats.entries_max += stats.packet_entries + stats.buffered_entries;
+        stats.packet_blocks = blocks.len() as u64;
+        let (free, blocks) = core.space.counts();
+        stats.free_bytes = free * super::block::BLOCK_SIZE as u64;
+        stats.file_bytes = blocks * super::block::BLOCK_SIZE as u64;
+        stats
+    }
+
+    /// Returns when changes are durable.
+    pub fn durability(&self) -> Durability {
+        self.core().options.durability
+    }
+}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Map({})", self.core().place())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.tasks.finish();
+        // Errors cannot be returned from here. Changes that are not durable may be lost.
+        if let Some(log) = self.0.log.get() {
+            let _ = log.commit(log.end());
+        }
+    }
+}

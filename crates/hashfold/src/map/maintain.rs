@@ -1,0 +1,180 @@
+//! Maintenance: flushes when RAM is full, merges that are due, checkpoints.
+
+use super::{
+    block::BLOCK_SIZE,
+    checkpoint::{self, Goal},
+    core::Core,
+    flush::{flush, is_crowded, one_flush},
+    group::Group,
+    merge::merge,
+};
+use crate::{
+    error::{ErrorClass, ErrorKind, Result},
+    work::Pending,
+};
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+/// Flushes in the background begin when this part of the buffer is full, in quarters.
+const START_QUARTERS: usize = 3;
+/// Maximum number of groups that are merged at once to free memory of filters.
+const FILTER_MERGES_MAX: usize = 8;
+
+/// Whether there is work for [`start`].
+fn is_due(core: &Core) -> bool {
+    is_buffer_filling(core) || core.tasks.has_merges() || is_log_long(core)
+}
+
+fn is_buffer_filling(core: &Core) -> bool {
+    core.buffered_bytes() > core.options.shape.buffer_bytes / 4 * START_QUARTERS
+}
+
+fn is_log_long(core: &Core) -> bool {
+    core.counters.log_bytes.load(SeqCst) > core.options.wal_bytes
+}
+
+/// Starts a background job if there is work and none is running.
+pub(super) fn start(core: &Arc<Core>) {
+    if !is_due(core) || core.tasks.is_running.swap(true, SeqCst) {
+        return;
+    }
+    let shared = core.clone();
+    let job = Pending::start(&*core.options.env.executor, move || {
+        let done = catch_unwind(AssertUnwindSafe(|| run(&shared)));
+        shared.tasks.is_running.store(false, SeqCst);
+        let job = "maintenance of the map";
+        shared.tasks.note(done.unwrap_or_else(|_| Err(ErrorKind::Panicked { job }.into())));
+    });
+    core.tasks.add_job(job);
+}
+
+/// Does all work that is due.
+fn run(core: &Core) -> Result<()> {
+    while is_due(core) {
+        if is_buffer_filling(core) {
+            relieve(core, core.options.shape.buffer_bytes / 4 * (START_QUARTERS - 1))?;
+        } else if let Some(start) = core.tasks.take_merge() {
+            merge_at(core, start)?;
+        } else {
+            let seq = core.published().seq;
+            let middle = seq.midpoint(core.log().end());
+            checkpoint(core, Goal::Before(middle))?;
+        }
+    }
+    Ok(())
+}
+
+/// Merges the group that begins at a hash, given by its high 64 bits, if there is one.
+fn merge_at(core: &Core, start: u64) -> Result<()> {
+    let _moving = core.moving();
+    let groups = core.directory.all();
+    let found = groups.binary_search_by_key(&start, |group| group.prefix.start);
+    found.map_or(Ok(()), |i| merge(core, &groups[i]))
+}
+
+/// Flushes the groups with the most changes in RAM until these take at most `goal` bytes.
+///
+/// # Errors
+/// After an error, all changes are still there.
+pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
+    while core.buffered_bytes() > goal {
+        let _moving = core.moving();
+        // Another thread may have flushed while this one waited.
+        if core.buffered_bytes() <= goal {
+            break;
+        }
+        let mut sized = core.directory.all();
+        sized.retain(|group| group.state().memory() > 0);
+        sized.sort_by_cached_key(|group| usize::MAX - group.state().memory());
+        let mut rest = &sized[..];
+        while core.buffered_bytes() > goal && !rest.is_empty() {
+            let (now, later) = one_flush(core, rest);
+            write_out(core, now.to_vec())?;
+            rest = later;
+        }
+        relieve_filters(core)?;
+    }
+    Ok(())
+}
+
+/// Writes the changes in RAM of these groups: merges those with many packets, flushes the others.
+fn write_out(core: &Core, mut groups: Vec<Arc<Group>>) -> Result<()> {
+    groups.sort_by_key(|group| group.prefix.start);
+    let (crowded, others): (Vec<_>, Vec<_>) =
+        groups.into_iter().partition(|group| is_crowded(core, group));
+    flush(core, &others)?;
+    crowded.iter().try_for_each(|group| match merge(core, group) {
+        // A damaged block must not stop changes to other keys. The group gets slower.
+        Err(error) if error.class() == ErrorClass::Damage => {
+            core.tasks.note(Err(error));
+            flush(core, std::slice::from_ref(group))
+        }
+        merged => merged,
+    })
+}
+
+/// Merges the groups with the largest filters if all filters take too much memory.
+fn relieve_filters(core: &Core) -> Result<()> {
+    if core.counters.filter_bytes.load(SeqCst) <= core.options.shape.filter_bytes {
+        return Ok(());
+    }
+    let mut groups = core.directory.all();
+    groups.sort_by_cached_key(|group| u64::MAX - group.state().stored.filter_bytes());
+    groups.iter().take(FILTER_MERGES_MAX).try_for_each(|group| merge(core, group))
+}
+
+/// Writes the changes in RAM that are older than the goal, then a catalog.
+pub(super) fn checkpoint(core: &Core, goal: Goal) -> Result<()> {
+    collect(core);
+    checkpoint::checkpoint(core, goal, || {
+        let _moving = core.moving();
+        let Goal::Before(seq) = goal else { return write_all(core, |_| true) };
+        write_all(core, |group| group.state().first_seq() < seq)
+    })
+}
+
+/// Makes merges due that free blocks of packets, if more than half of the bytes in such blocks are
+/// dead: other groups had packets there, and were merged.
+fn collect(core: &Core) {
+    let mut blocks: HashMap<u64, (u64, Vec<u64>)> = HashMap::new();
+    for group in core.directory.all() {
+        for packet in &group.state().stored.packets {
+            let (live, owners) = blocks.entry(packet.block.first).or_default();
+            *live += packet.sizes.bytes;
+            owners.push(group.prefix.start);
+        }
+    }
+    let block_size = BLOCK_SIZE as u64;
+    let live: u64 = blocks.values().map(|(live, _)| live).sum();
+    let limit = 2 * live + core.options.shape.flush_blocks * block_size;
+    let excess = (blocks.len() as u64 * block_size).saturating_sub(limit);
+    let mut emptiest: Vec<_> = blocks.into_values().collect();
+    emptiest.sort_by_key(|(live, _)| *live);
+    for (_, owners) in emptiest.iter().take((excess / block_size) as usize) {
+        owners.iter().for_each(|start| core.tasks.add_merge(*start));
+    }
+}
+
+fn write_all(core: &Core, which: impl Fn(&Group) -> bool) -> Result<()> {
+    let mut groups = core.directory.all();
+    groups.retain(|group| group.state().memory() > 0 && which(group));
+    let mut rest = &groups[..];
+    while !rest.is_empty() {
+        let (now, later) = one_flush(core, rest);
+        write_out(core, now.to_vec())?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Merges all groups, so that the map is spans only.
+pub(super) fn merge_all(core: &Core) -> Result<()> {
+    for group in core.directory.all() {
+        let _moving = core.moving();
+        merge(core, &group)?;
+    }
+    Ok(())
+}

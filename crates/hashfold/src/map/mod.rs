@@ -1,0 +1,70 @@
+//! A mutable, crash-safe map from keys to values on flash: one device read per lookup, changes in
+//! RAM and in a write-ahead log until they are written in large units.
+//!
+//! ```text
+//! put, delete ─→ WAL ─→ list in RAM ─flush (many groups, one write)─→ packets ─┐
+//!                          └──────────────── merge (one group) ────────────────┴→ span
+//! get: list in RAM, then the packet whose Bloom filter has the key, or one block of the span
+//! checkpoint: catalog of all groups ─→ MANIFEST; the WAL before it is truncated
+//! ```
+//!
+//! A *group* holds the entries of one hash prefix. Its *span* is a sequence of full blocks in the
+//! order of hashes; RAM has 32 bits per block to find the one block of a hash. Changes wait in RAM.
+//! When RAM is full, the groups with the most changes are flushed together: each gets a *packet*
+//! with a Bloom filter in RAM. A merge writes a new span from all of these, elsewhere, and splits a
+//! group that is too large. Groups are merged when they have many packets, or when lookups have paid
+//! for it.
+//!
+//! - [`Map`] takes changes and lookups from many threads. A change is durable when the call returns,
+//!   or later ([`Durability`]). After a crash, durable changes are there, and no part of any other.
+//! - [`Transaction`]: several reads and writes, as if at one moment.
+//! - [`Snapshot`]: the state at one moment; its [`Snapshot::scan`] is a [`Run`](crate::run::Run),
+//!   from which any other data set is built.
+//! - Keys and values have at most [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`] bytes.
+//! - One process has a map open, also for reading.
+//!
+//! Formats: `docs/formats/map.md`. What was taken from the paper, and what was changed:
+//! `docs/papers/sal.md`.
+
+mod batch;
+mod block;
+mod bloom;
+mod catalog;
+mod checkpoint;
+mod core;
+#[cfg(test)]
+mod crash;
+mod directory;
+mod flush;
+mod group;
+mod handle;
+mod item;
+mod list;
+mod log;
+mod lookup;
+mod maintain;
+mod merge;
+mod options;
+mod prefix;
+mod read;
+mod recovery;
+mod rental;
+mod sizes;
+mod snapshot;
+mod space;
+mod span;
+mod stripes;
+#[cfg(test)]
+mod tests;
+mod transaction;
+mod verify;
+mod write;
+
+pub use self::{
+    block::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
+    handle::Map,
+    options::{Durability, MAP_MEMORY_MIN, MapOptions, MapStats},
+    snapshot::{Scan, Snapshot},
+    transaction::Transaction,
+    verify::{MapFigures, verify},
+};

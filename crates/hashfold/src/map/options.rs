@@ -1,0 +1,208 @@
+//! Options of a map, and the figures of `stat`.
+
+use crate::{
+    env::Env,
+    error::{Error, Result},
+    io::Access,
+    key::Seed,
+    wal::WAL_BYTES_MAX,
+};
+
+/// The smallest memory budget, in bytes.
+pub const MAP_MEMORY_MIN: usize = 8 << 20;
+const MEMORY_DEFAULT: usize = 64 << 20;
+const WAL_BYTES_DEFAULT: u64 = 128 << 20;
+const _: () = assert!(WAL_BYTES_MAX < MAP_MEMORY_MIN);
+
+/// When a change is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// When the call returns. Threads that write at the same time share a sync.
+    #[default]
+    Immediate,
+    /// Soon: the call starts a sync in the background, and does not wait for it. One sync covers
+    /// all changes since the last one.
+    Group,
+    /// After [`Map::sync`](super::Map::sync), [`Map::wait_durable`](super::Map::wait_durable) or a
+    /// checkpoint.
+    Buffered,
+}
+
+/// Options of a [`Map`](super::Map).
+///
+/// ```
+/// use hashfold::map::{Durability, MapOptions};
+/// let options = MapOptions::new().memory(256 << 20).durability(Durability::Group);
+/// ```
+#[derive(Clone, Debug)]
+pub struct MapOptions {
+    pub(super) env: Env,
+    pub(super) seed: Option<Seed>,
+    pub(super) attributes: Vec<(String, Vec<u8>)>,
+    pub(super) memory_bytes: usize,
+    pub(super) wal_bytes: u64,
+    pub(super) durability: Durability,
+    pub(super) access: Access,
+    pub(super) shape: Shape,
+}
+
+/// The sizes that decide when groups are flushed, merged and split.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Maximum number of blocks in a span. A group with more is split.
+    pub(super) span_blocks_max: u64,
+    /// Number of blocks that a flush writes at once.
+    pub(super) flush_blocks: u64,
+    /// Maximum number of packets of a group.
+    pub(super) packets_max: usize,
+    /// A group is merged when its packets have more entries than fit in this number of blocks, and
+    /// in half of its span.
+    pub(super) packet_blocks_min: u64,
+    /// Length of the groups' prefixes in a new map.
+    pub(super) first_depth: u8,
+    /// Memory for changes that no packet has yet, in bytes.
+    pub(super) buffer_bytes: usize,
+    /// Memory for Bloom filters, in bytes.
+    pub(super) filter_bytes: u64,
+}
+
+impl Shape {
+    /// Returns the sizes for a memory budget. The batches of the log take their part first.
+    fn of(memory_bytes: usize) -> Shape {
+        let rest = memory_bytes - WAL_BYTES_MAX;
+        Shape {
+            // Four coarse writes of 16 blocks.
+            span_blocks_max: 64,
+            flush_blocks: 16,
+            packets_max: 64,
+            packet_blocks_min: 16,
+            first_depth: 4,
+            buffer_bytes: rest / 2,
+            filter_bytes: rest as u64 / 4,
+        }
+    }
+}
+
+impl Default for MapOptions {
+    fn default() -> MapOptions {
+        MapOptions {
+            env: Env::system(),
+            seed: None,
+            attributes: Vec::new(),
+            memory_bytes: MEMORY_DEFAULT,
+            wal_bytes: WAL_BYTES_DEFAULT,
+            durability: Durability::default(),
+            access: Access::Cached,
+            shape: Shape::of(MEMORY_DEFAULT),
+        }
+    }
+}
+
+impl MapOptions {
+    /// Returns the default options: [`Env::system`], 64 MiB of memory, [`Durability::Immediate`], a
+    /// random seed.
+    pub fn new() -> MapOptions {
+        MapOptions::default()
+    }
+
+    /// Sets the disk, the executor, the clock and the random numbers.
+    #[must_use]
+    pub fn env(self, env: Env) -> MapOptions {
+        MapOptions { env, ..self }
+    }
+
+    /// Sets the seed of a new map, for a map whose runs can be merged with those of another data
+    /// set. By default, the seed is random.
+    #[must_use]
+    pub fn seed(self, seed: Seed) -> MapOptions {
+        MapOptions { seed: Some(seed), ..self }
+    }
+
+    /// Sets the attributes of a new map: names and values that the library stores and does not read,
+    /// such as the names of columns. They never change.
+    #[must_use]
+    pub fn attributes(self, attributes: Vec<(String, Vec<u8>)>) -> MapOptions {
+        MapOptions { attributes, ..self }
+    }
+
+    /// Sets the memory budget in bytes: for the log, for changes that are not on the device in
+    /// order, and for Bloom filters. Addresses take about 0.03 bytes per entry more. A budget below
+    /// [`MAP_MEMORY_MIN`] is refused when the map is opened.
+    #[must_use]
+    pub fn memory(self, bytes: usize) -> MapOptions {
+        let shape = if bytes < MAP_MEMORY_MIN { self.shape } else { Shape::of(bytes) };
+        MapOptions { memory_bytes: bytes, shape, ..self }
+    }
+
+    /// Sets the size of the write-ahead log, in bytes, from which on a checkpoint shortens it. More
+    /// means fewer checkpoints, and a longer recovery after a crash. The default is 128 MiB.
+    #[must_use]
+    pub fn wal_bytes(self, bytes: u64) -> MapOptions {
+        MapOptions { wal_bytes: bytes, ..self }
+    }
+
+    /// Sets when changes are durable. The default is [`Durability::Immediate`].
+    #[must_use]
+    pub fn durability(self, durability: Durability) -> MapOptions {
+        MapOptions { durability, ..self }
+    }
+
+    /// Sets how blocks are read and written: [`Access::Cached`] by default; [`Access::Direct`]
+    /// leaves the page cache to others.
+    #[must_use]
+    pub fn access(self, access: Access) -> MapOptions {
+        MapOptions { access, ..self }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.memory_bytes >= MAP_MEMORY_MIN {
+            return Ok(());
+        }
+        let expected = format!("at least {MAP_MEMORY_MIN}");
+        Err(Error::argument("memory of a map in bytes", expected, self.memory_bytes))
+    }
+}
+
+/// The figures of a map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MapStats {
+    /// Upper bound on the number of entries: changes that are not merged yet may replace or delete
+    /// entries. Exact after [`Map::compact`](super::Map::compact).
+    pub entries_max: u64,
+    /// Number of groups.
+    pub groups: u64,
+    /// Number of blocks in spans.
+    pub span_blocks: u64,
+    /// Number of packets.
+    pub packets: u64,
+    /// Number of changes in packets.
+    pub packet_entries: u64,
+    /// Number of blocks with packets.
+    pub packet_blocks: u64,
+    /// Number of changes that only RAM and the write-ahead log have.
+    pub buffered_entries: u64,
+    /// Memory of these changes, in bytes.
+    pub buffered_bytes: u64,
+    /// Memory of Bloom filters, in bytes.
+    pub filter_bytes: u64,
+    /// Memory of the addresses of blocks, in bytes.
+    pub address_bytes: u64,
+    /// Size of the data file, in bytes.
+    pub file_bytes: u64,
+    /// Free bytes in the data file. Large free extents take no space on the device.
+    pub free_bytes: u64,
+    /// Sequence number after the last change.
+    pub seq: u64,
+    /// Changes before this sequence number are durable.
+    pub durable_seq: u64,
+    /// Number of blocks written to the data file since the map was opened.
+    pub blocks_written: u64,
+    /// Number of merges since the map was opened.
+    pub merges: u64,
+    /// Number of flushes since the map was opened.
+    pub flushes: u64,
+    /// Number of checkpoints since the map was opened.
+    pub checkpoints: u64,
+}

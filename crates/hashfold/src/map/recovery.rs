@@ -1,0 +1,157 @@
+//! Creating the folder of a map, and opening it, also after a crash.
+
+use super::{
+    catalog,
+    checkpoint::{CATALOG, DATA, DATA_NAME, publish_first},
+    core::{Core, Identity, Published, Start},
+    directory::Directory,
+    group::Group,
+    log,
+    maintain::relieve,
+    options::MapOptions,
+    prefix::Prefix,
+    rental,
+    space::Space,
+    span::Stored,
+};
+use crate::{
+    codec::within,
+    error::{Error, ErrorKind, Place, Result, check_same},
+    folder::{self, LockedFolder, Site},
+    io::{
+        Access, BlockFile,
+        frame::{FileKind, Header},
+    },
+    key::Seed,
+    manifest::{FIRST_NAME, FileEntry, Kind, NAME, NEW_NAME},
+    wal::{Segments, Wal, WalFolder},
+};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+/// Sizes of the log's segments.
+const SEGMENTS: Segments = Segments {
+    first_size: if cfg!(test) { 20 << 10 } else { 1 << 20 },
+    size_max: if cfg!(test) { 20 << 10 } else { 64 << 20 },
+    spares_max: if cfg!(test) { 1 } else { 2 },
+};
+
+/// The largest generation. Only a damaged manifest has a larger one.
+const GENERATION_MAX: u64 = u64::MAX / 2;
+
+/// Creates a map.
+///
+/// # Errors
+/// `Exists` if there is a map in the folder.
+pub(super) fn create(folder: &Path, options: MapOptions) -> Result<Core> {
+    options.check()?;
+    let folder = LockedFolder::create(options.env.disk.clone(), folder, Kind::Map, Site::Own)?;
+    folder::check_kind(&*folder.disk, &folder.path, Kind::Map)?;
+    if folder.disk.exists(&folder.path.join(NAME))? {
+        return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
+    }
+    folder.sync_above()?;
+    folder.begin_first()?;
+    let random = || options.env.random.next_u64();
+    let identity = Identity { seed: options.seed.unwrap_or_else(|| Seed(random())), id: random() };
+    let file = folder.disk.create(&folder.path.join(DATA_NAME), options.access)?;
+    file.write_at(0, &Header::new(FileKind::MapData, identity.seed, identity.id).encode())?;
+    let groups = first_groups(options.shape.first_depth);
+    let start = Start {
+        directory: directory(&groups, identity.seed),
+        published: Published { generation: 0, seq: 0, images: Vec::new() },
+        next_write: 1,
+        attributes: options.attributes.clone(),
+    };
+    let core = Core::new(folder, (identity, options), Space::new(file)?, start);
+    publish_first(&core)?;
+    core.folder.remove(|name| name == FIRST_NAME)?;
+    open_log(core, 0, 0)
+}
+
+/// Opens a map: reads its catalog, and replays the log.
+pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
+    options.check()?;
+    folder::read_manifest(&*options.env.disk, folder, Kind::Map)?;
+    let folder = LockedFolder::open(options.env.disk.clone(), folder)?;
+    // Names in the folder may come from a process that was killed, and not be durable yet.
+    folder.disk.sync_folder(&folder.path)?;
+    let manifest = folder::read_manifest(&*folder.disk, &folder.path, Kind::Map)?;
+    within("generation of the manifest", 0..=GENERATION_MAX, manifest.generation)
+        .map_err(|error| error.at(&Place::file(&folder.path.join(NAME))))?;
+    let identity = Identity { seed: manifest.seed, id: manifest.id };
+    let file = open_data(&folder, manifest.file(DATA)?, identity, options.access)?;
+    let space = Space::new(file)?;
+    let named = manifest.file(CATALOG)?;
+    let path = folder.path.join(&named.name);
+    let catalog = folder::open_file(&*folder.disk, &path, Access::Cached, "catalog of the map")?;
+    check_same("size of the catalog", named.size, catalog.size()?)
+        .map_err(|error| error.at(catalog.place()))?;
+    let (position, groups) = catalog::read(&*catalog, identity, &space)?;
+    let current = named.name.clone();
+    folder.remove(|name| {
+        catalog::is_catalog(name) && name != current || [NEW_NAME, FIRST_NAME].contains(&name)
+    })?;
+    let groups: Vec<Stored> = groups;
+    let images = vec![groups.iter().cloned().map(Arc::new).collect()];
+    let start = Start {
+        directory: directory(&groups, identity.seed),
+        published: Published { generation: manifest.generation, seq: position.seq, images },
+        next_write: position.next_write,
+        attributes: manifest.attributes,
+    };
+    let core = Core::new(folder, (identity, options), space, start);
+    for group in core.directory.all() {
+        let mut state = group.state();
+        if !state.stored.packets.is_empty() {
+            state.wear = rental::begin(&*core.options.env.random, &state.stored);
+        }
+    }
+    open_log(core, position.seq, position.logged)
+}
+
+/// Opens the data file, which must have at least the blocks that it had at the last checkpoint.
+fn open_data(
+    folder: &LockedFolder,
+    named: &FileEntry,
+    identity: Identity,
+    access: Access,
+) -> Result<Arc<dyn BlockFile>> {
+    let path = folder.path.join(&named.name);
+    let opened = folder.disk.open_to_write(&path, access);
+    let file = opened.map_err(|error| error.if_lost("data file of the map"))?;
+    Header::read_of(&*file, FileKind::MapData, identity.seed, identity.id)?;
+    let (expected, got) = (named.size, file.size()?);
+    if got < expected {
+        return Err(Error::new(ErrorKind::Truncated { expected, got }).at(file.place()));
+    }
+    Ok(file)
+}
+
+fn first_groups(depth: u8) -> Vec<Stored> {
+    let mut prefixes = vec![Prefix::ALL];
+    for _ in 0..depth {
+        prefixes = prefixes.into_iter().flat_map(Prefix::halves).collect();
+    }
+    prefixes.into_iter().map(Stored::empty).collect()
+}
+
+fn directory(groups: &[Stored], seed: Seed) -> Directory {
+    Directory::new(groups.iter().map(|stored| Group::new(stored.clone(), seed)).collect())
+}
+
+/// Opens the log, and applies its changes from `seq` on; those before `logged` must be there.
+fn open_log(core: Core, seq: u64, logged: u64) -> Result<Core> {
+    let Identity { seed, id } = core.identity;
+    let (env, folder) = (core.options.env.clone(), core.folder.path.clone());
+    let home = WalFolder { env, folder, seed, id };
+    let wal = Wal::open(home, SEGMENTS, seq..logged, &mut |record| {
+        relieve(&core, core.options.shape.buffer_bytes)?;
+        core.counters.log_bytes.fetch_add(record.payload.len() as u64, SeqCst);
+        log::decode(record.payload, record.count, seed, |change| core.apply(change, record.seq))
+    })?;
+    core.log.set(wal).expect("it is set here only");
+    Ok(core)
+}

@@ -1,0 +1,137 @@
+//! The state of a map at one moment.
+
+use super::{core::Core, list::List, lookup::in_blocks, read::group_run, span::Stored};
+use crate::{
+    error::Result,
+    key::{KeyHash, Seed},
+    run::{Entry, Merge, Run, Summary},
+};
+use std::{fmt, sync::Arc};
+
+/// The state of a map at one moment. Later changes do not show in it. Cheap to clone.
+///
+/// A snapshot keeps the blocks of its moment: the data file may grow while it exists. The map stays
+/// open, and locked, until its snapshots are dropped.
+#[derive(Clone)]
+pub struct Snapshot(Arc<State>);
+
+struct State {
+    core: Arc<Core>,
+    /// All groups in order.
+    groups: Vec<View>,
+    seq: u64,
+}
+
+/// A group at one moment.
+struct View {
+    stored: Arc<Stored>,
+    /// The changes in RAM, newest first.
+    lists: Vec<Arc<List>>,
+}
+
+/// Takes a snapshot. Writers wait while the lists of all groups are taken.
+pub(super) fn take(core: &Arc<Core>) -> Snapshot {
+    let seed = core.identity.seed;
+    let _stripes = core.stripes.lock_all();
+    let seq = core.log().end();
+    let mut groups = Vec::new();
+    for group in core.directory.all() {
+        groups.extend(view(core, &group, seed));
+    }
+    Snapshot(Arc::new(State { core: core.clone(), groups, seq }))
+}
+
+/// Returns the current state of a group: of its successors, if a merge has just split it.
+fn view(core: &Core, group: &super::group::Group, seed: Seed) -> Vec<View> {
+    let mut state = group.state();
+    if !state.is_replaced {
+        let lists = state.end_active(seed).to_vec();
+        return vec![View { stored: state.stored.clone(), lists }];
+    }
+    drop(state);
+    let within = |other: &&Arc<super::group::Group>| group.prefix.contains(other.prefix.first());
+    let all = core.directory.all();
+    all.iter().filter(within).flat_map(|group| view(core, group, seed)).collect()
+}
+
+impl Snapshot {
+    /// Returns the sequence number after the last change in the snapshot.
+    pub fn seq(&self) -> u64 {
+        self.0.seq
+    }
+
+    /// Looks up a key.
+    ///
+    /// # Errors
+    /// The device failed, or a block is damaged.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let (key, core) = (key.as_ref(), &self.0.core);
+        let hash = KeyHash::of(key, core.identity.seed);
+        let start = |view: &View| view.stored.prefix.start;
+        let at = self.0.groups.partition_point(|view| start(view) <= hash.high()) - 1;
+        let View { stored, lists } = &self.0.groups[at];
+        if let Some(value) = lists.iter().find_map(|list| list.find(hash, key)) {
+            return Ok(value.map(<[u8]>::to_vec));
+        }
+        let places = stored.places(hash, core.identity.id);
+        in_blocks(&*core.space.file, places, hash, key)
+    }
+
+    /// Returns all entries, as a run. Reads one group at a time into memory.
+    pub fn scan(&self) -> Scan {
+        let sizes = self.0.groups.iter().flat_map(|view| {
+            let lists = view.lists.iter().map(|list| list.sizes());
+            let packets = view.stored.packets.iter().map(|packet| packet.sizes);
+            lists.chain(packets).chain(view.stored.span.iter().map(|span| span.sizes))
+        });
+        let summary = sizes.map(|sizes| sizes.summary()).fold(Summary::EMPTY, Summary::union);
+        Scan { snapshot: self.clone(), summary, next: 0, current: None }
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.0.core.place();
+        write!(f, "Snapshot({place}, {} groups, seq {})", self.0.groups.len(), self.0.seq)
+    }
+}
+
+/// The entries of a [`Snapshot`], as a run.
+#[derive(Debug)]
+pub struct Scan {
+    snapshot: Snapshot,
+    summary: Summary,
+    /// Index of the next group.
+    next: usize,
+    /// The entries of the group before it.
+    current: Option<Merge>,
+}
+
+impl Run for Scan {
+    fn seed(&self) -> Seed {
+        self.snapshot.0.core.identity.seed
+    }
+
+    fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        loop {
+            if let Some(current) = &mut self.current
+                && current.advance()?
+            {
+                return Ok(true);
+            }
+            self.current = None;
+            let State { core, groups, .. } = &*self.snapshot.0;
+            let Some(View { stored, lists }) = groups.get(self.next) else { return Ok(false) };
+            self.next += 1;
+            self.current = Some(group_run(&*core.space.file, core.identity, stored, lists)?);
+        }
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        self.current.as_ref().expect("the last advance returned true").entry()
+    }
+}

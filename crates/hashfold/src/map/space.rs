@@ -1,0 +1,287 @@
+//! The space of the data file: which blocks are free.
+//!
+//! Blocks in use have an owner, [`Blocks`], and become free when the last reference to the owner is
+//! dropped. Readers, snapshots and the last checkpoint keep references, so no block is overwritten
+//! that one of them may need.
+
+use super::block::BLOCK_SIZE;
+use crate::{
+    error::{Error, Result},
+    io::{BlockFile, Extent},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+/// Minimum number of blocks by which the file grows.
+const GROWTH_MIN: u64 = if cfg!(test) { 16 } else { 64 };
+/// The file grows at least by this fraction of its size.
+const GROWTH_FRACTION: u64 = 16;
+/// Minimum size of free extents whose space is given back to the file system, in blocks.
+const PUNCH_MIN: u64 = if cfg!(test) { 8 } else { 256 };
+
+/// The data file and its free blocks.
+#[derive(Debug)]
+pub(super) struct Space {
+    pub(super) file: Arc<dyn BlockFile>,
+    free: Mutex<Free>,
+}
+
+/// Free extents.
+#[derive(Debug, Default)]
+struct Free {
+    /// The length of each extent, by its first block. No two are adjacent.
+    by_start: BTreeMap<u64, u64>,
+    /// The extents again, by length: length, first block.
+    by_length: BTreeSet<(u64, u64)>,
+    /// First blocks of extents that grew since holes were punched.
+    grown: BTreeSet<u64>,
+    /// Number of blocks in the file.
+    end: u64,
+}
+
+/// The owner of consecutive blocks of the data file.
+pub(super) struct Blocks {
+    /// Number of the first block.
+    pub(super) first: u64,
+    /// Number of blocks.
+    pub(super) count: u64,
+    space: Arc<Space>,
+}
+
+impl Space {
+    /// Makes the space of a file of which all blocks but the first are free.
+    pub(super) fn new(file: Arc<dyn BlockFile>) -> Result<Arc<Space>> {
+        let mut free = Free { end: 1, ..Free::default() };
+        let end = file.size()? / BLOCK_SIZE as u64;
+        if end > 1 {
+            free.insert_without_growth(1, end - 1);
+            free.end = end;
+        }
+        Ok(Arc::new(Space { file, free: Mutex::new(free) }))
+    }
+
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().expect("nothing panics under this lock")
+    }
+
+    /// Takes `count` consecutive free blocks. The file grows if there are none.
+    pub(super) fn take(self: &Arc<Self>, count: u64) -> Result<Blocks> {
+        assert!(count > 0);
+        let mut free = self.free();
+        if free.by_length.range((count, 0)..).next().is_none() {
+            self.grow(&mut free, count)?;
+        }
+        let (length, first) = *free.by_length.range((count, 0)..).next().expect("it has grown");
+        free.remove(first, length);
+        if length > count {
+            free.insert_without_growth(first + count, length - count);
+        }
+        Ok(Blocks { first, count, space: self.clone() })
+    }
+
+    /// Appends at least `count` blocks to the file.
+    fn grow(&self, free: &mut Free, count: u64) -> Result<()> {
+        let allocate = |more: u64| self.file.allocate((free.end + more) * BLOCK_SIZE as u64);
+        let wanted = count.max(GROWTH_MIN).max(free.end / GROWTH_FRACTION);
+        // A disk that is nearly full may have space for less.
+        let more = match allocate(wanted) {
+            Ok(()) => wanted,
+            Err(_) if wanted > count => allocate(count).map(|()| count)?,
+            Err(error) => return Err(error),
+        };
+        let start = free.end;
+        free.end += more;
+        free.insert_without_growth(start, more);
+        Ok(())
+    }
+
+    /// Takes blocks that a catalog names.
+    ///
+    /// # Errors
+    /// `Field` if they are not all in the file, or if another owner has one of them.
+    pub(super) fn claim(self: &Arc<Self>, first: u64, count: u64) -> Result<Blocks> {
+        let mut free = self.free();
+        let extent =
+            free.by_start.range(..=first).next_back().map(|(start, length)| (*start, *length));
+        let end = first.checked_add(count).filter(|_| count > 0);
+        let found = extent.zip(end).filter(|((start, length), end)| *end <= start + length);
+        let Some(((start, length), end)) = found else {
+            let got = format!("{count} from {first} on");
+            return Err(Error::field("blocks of a group", "blocks that no other group has", got));
+        };
+        free.remove(start, length);
+        if first > start {
+            free.insert_without_growth(start, first - start);
+        }
+        if start + length > end {
+            free.insert_without_growth(end, start + length - end);
+        }
+        Ok(Blocks { first, count, space: self.clone() })
+    }
+
+    /// Gives the space of large free extents back to the file system.
+    pub(super) fn punch_holes(&self) -> Result<()> {
+        loop {
+            // The lock is not held during the call, so the blocks are taken as if they were used.
+            let mut free = self.free();
+            let Some(start) = free.grown.pop_first() else { return Ok(()) };
+            let Some(&length) = free.by_start.get(&start).filter(|length| **length >= PUNCH_MIN)
+            else {
+                continue;
+            };
+            free.remove(start, length);
+            drop(free);
+            let (offset, len) = (start * BLOCK_SIZE as u64, length as usize * BLOCK_SIZE);
+            let punched = self.file.punch_hole(Extent { offset, len });
+            self.free().insert_without_growth(start, length);
+            punched?;
+        }
+    }
+
+    /// Returns the number of free blocks, and of all blocks.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let free = self.free();
+        (free.by_start.values().sum(), free.end)
+    }
+}
+
+impl Free {
+    /// Adds an extent, and joins it with its neighbours.
+    fn insert(&mut self, first: u64, count: u64) {
+        let start = self.insert_without_growth(first, count);
+        self.grown.insert(start);
+    }
+
+    /// Adds an extent, and joins it with its neighbours. Returns the first block of the result.
+    fn insert_without_growth(&mut self, mut first: u64, mut count: u64) -> u64 {
+        let before =
+            self.by_start.range(..first).next_back().map(|(start, length)| (*start, *length));
+        if let Some((start, length)) = before.filter(|(start, length)| start + length == first) {
+            self.remove(start, length);
+            (first, count) = (start, count + length);
+        }
+        if let Some(&length) = self.by_start.get(&(first + count)) {
+            self.remove(first + count, length);
+            count += length;
+        }
+        self.by_start.insert(first, count);
+        self.by_length.insert((count, first));
+        first
+    }
+
+    fn remove(&mut self, start: u64, length: u64) {
+        self.by_start.remove(&start);
+        self.by_length.remove(&(length, start));
+    }
+}
+
+impl Blocks {
+    /// Returns the offset of the first block in the file, in bytes.
+    pub(super) fn offset(&self) -> u64 {
+        self.first * BLOCK_SIZE as u64
+    }
+
+    /// Returns an owner for each block.
+    pub(super) fn split(self) -> Vec<Blocks> {
+        let Blocks { first, count, ref space } = self;
+        let owner = |i| Blocks { first: first + i, count: 1, space: space.clone() };
+        let owners = (0..count).map(owner).collect();
+        let mut this = self;
+        this.count = 0;
+        owners
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.space.free().insert(self.first, self.count);
+        }
+    }
+}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Blocks({} from {} on)", self.count, self.first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{Access, Disk, MemoryDisk};
+    use std::path::Path;
+
+    fn space(blocks: u64) -> Arc<Space> {
+        let file = MemoryDisk::default().create(Path::new("data"), Access::Cached).unwrap();
+        file.allocate(blocks * BLOCK_SIZE as u64).unwrap();
+        Space::new(file).unwrap()
+    }
+
+    #[test]
+    fn dropped_blocks_are_taken_again_before_the_file_grows() {
+        let space = space(1);
+        let first = space.take(5).unwrap();
+        assert_eq!((first.first, space.counts()), (1, (11, 17)));
+        let second = space.take(11).unwrap();
+        assert_eq!((second.first, space.counts()), (6, (0, 17)));
+        drop(first);
+        assert_eq!(space.take(5).unwrap().first, 1);
+        drop(second);
+        assert_eq!(space.counts(), (16, 17));
+        assert_eq!(space.take(16).unwrap().first, 1);
+        assert_eq!(space.take(17).unwrap().first, 1);
+    }
+
+    #[test]
+    fn split_blocks_become_free_one_by_one() {
+        let space = space(5);
+        let mut owners = space.take(4).unwrap().split();
+        assert_eq!(owners.len(), 4);
+        owners.remove(1);
+        assert_eq!((space.counts(), space.take(1).unwrap().first), ((1, 5), 2));
+        owners.clear();
+        assert_eq!(space.counts(), (4, 5));
+    }
+
+    #[test]
+    fn no_two_owners_claim_a_block() {
+        let space = space(10);
+        let claimed = space.claim(3, 2).unwrap();
+        for (first, count) in
+            [(3, 1), (4, 1), (2, 2), (4, 5), (0, 1), (9, 2), (10, 1), (7, 0), (u64::MAX, 2)]
+        {
+            assert!(space.claim(first, count).is_err(), "{count} from {first} on");
+        }
+        let rest = [space.claim(1, 2).unwrap(), space.claim(5, 5).unwrap()];
+        assert_eq!(space.counts(), (0, 10));
+        drop((claimed, rest));
+        assert_eq!(space.counts(), (9, 10));
+    }
+
+    #[test]
+    fn large_free_extents_are_punched_once() {
+        let space = space(40);
+        let owners = [space.take(8).unwrap(), space.take(3).unwrap(), space.take(20).unwrap()];
+        let zeros = [0; BLOCK_SIZE];
+        for block in 1..32 {
+            space.file.write_at(block * BLOCK_SIZE as u64, &[1; BLOCK_SIZE]).unwrap();
+        }
+        let [large, small, last] = owners;
+        drop(large);
+        space.punch_holes().unwrap();
+        let mut bytes = [9; BLOCK_SIZE];
+        space.file.read_at(8 * BLOCK_SIZE as u64, &mut bytes).unwrap();
+        assert_eq!(bytes, zeros);
+        space.file.read_at(9 * BLOCK_SIZE as u64, &mut bytes).unwrap();
+        assert_eq!(bytes, [1; BLOCK_SIZE]);
+        drop((small, last));
+        assert_eq!(space.counts(), (39, 40));
+        space.punch_holes().unwrap();
+        space.file.read_at(9 * BLOCK_SIZE as u64, &mut bytes).unwrap();
+        assert_eq!((bytes, space.counts()), (zeros, (39, 40)));
+    }
+}

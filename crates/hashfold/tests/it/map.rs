@@ -1,0 +1,222 @@
+//! Maps through the public interface: golden files, other data sets made from a map, damaged files,
+//! the real file system.
+
+use crate::{
+    fixture::{Files, SEED, read_files, write_files},
+    store_fixture::copy_folder,
+};
+use hashfold::{
+    DataSet, Env, ErrorClass, ReadOptions,
+    io::{Access, Disk, MemoryDisk, OsDisk},
+    map::{self, Durability, Map, MapOptions},
+    run::Run,
+    table::{TableBuilder, TableOptions},
+    work::Watch,
+};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/map-v1/map")
+}
+
+fn options(env: &Env) -> MapOptions {
+    MapOptions::new().env(env.clone()).seed(SEED).durability(Durability::Buffered)
+}
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key {i}").into_bytes()
+}
+
+fn value(i: u64, round: u64) -> Vec<u8> {
+    vec![(i + round) as u8; (i % 40) as usize]
+}
+
+/// Makes a map with spans of both layouts, packets with tombstones, and changes in the log only.
+fn make(env: &Env, folder: &Path) -> Model {
+    let map = Map::create(folder, options(env)).unwrap();
+    let mut model = Model::new();
+    let mut put = |numbers: &mut dyn Iterator<Item = u64>, round: u64| {
+        let pairs: Vec<_> = numbers.map(|i| (key(i), value(i, round))).collect();
+        map.put_many(pairs.iter().map(|(key, value)| (key, value))).unwrap();
+        model.extend(pairs);
+    };
+    put(&mut (0..3000), 1);
+    map.compact().unwrap();
+    put(&mut (0..3000).step_by(50), 2);
+    map.checkpoint().unwrap();
+    put(&mut (2990..3010), 3);
+    map.checkpoint().unwrap();
+    put(&mut (0..3000).step_by(500), 4);
+    for i in (0..3000).step_by(300) {
+        map.delete(key(i)).unwrap();
+        model.remove(&key(i));
+    }
+    map.sync().unwrap();
+    model
+}
+
+#[track_caller]
+fn check(map: &Map, model: &Model) {
+    let keys: Vec<Vec<u8>> = (0..3020).map(key).collect();
+    for (key, found) in keys.iter().zip(map.get_many(&keys).unwrap()) {
+        assert_eq!(found.as_ref(), model.get(key));
+    }
+    let mut scan = map.snapshot().scan();
+    let mut count = 0;
+    while scan.advance().unwrap() {
+        let entry = scan.entry();
+        assert_eq!(model.get(entry.key).map(Vec::as_slice), entry.value);
+        count += 1;
+    }
+    assert_eq!(count, model.len());
+    assert!(map.verify(&Watch::default()).unwrap().is_sound());
+}
+
+fn built() -> (Files, Model) {
+    let env = Env::simulated(7);
+    let model = make(&env, Path::new("map"));
+    (read_files(&*env.disk, Path::new("map")), model)
+}
+
+/// Copies the golden map, because opening a map may change its files.
+fn golden_copy() -> Env {
+    let disk = MemoryDisk::default();
+    copy_folder(&OsDisk, &golden(), &disk, Path::new("map"));
+    Env { disk: Arc::new(disk), ..Env::simulated(8) }
+}
+
+#[test]
+fn maps_of_version_1_are_read_and_written_to() {
+    let env = golden_copy();
+    let report = map::verify(&env, Path::new("map"), &Watch::default()).unwrap();
+    assert!(report.is_sound(), "{}", report.damage[0]);
+    assert!(report.figures.changes > 50 && report.figures.entries == 3000);
+    let mut model = built().1;
+    let map = Map::open_with("map", options(&env)).unwrap();
+    check(&map, &model);
+    map.put(key(5), b"new").unwrap();
+    model.insert(key(5), b"new".to_vec());
+    map.compact().unwrap();
+    map.close().unwrap();
+    check(&Map::open_with("map", options(&env)).unwrap(), &model);
+}
+
+#[test]
+fn the_same_changes_give_the_same_map() {
+    let kept = read_files(&OsDisk, &golden());
+    let (made, _) = built();
+    assert_eq!(kept.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
+    for (file, bytes) in &kept {
+        assert!(*bytes == made[file], "map-v1/map/{file} has other bytes now");
+    }
+}
+
+/// Writes the golden files: `cargo test --test it map::write_golden -- --ignored`. Only for a new
+/// format version: files of a released version never change.
+#[test]
+#[ignore = "writes to the source tree"]
+fn write_golden_files() {
+    if OsDisk.exists(&golden()).unwrap() {
+        for file in OsDisk.list(&golden()).unwrap() {
+            OsDisk.remove(&golden().join(file)).unwrap();
+        }
+    }
+    write_files(&OsDisk, &golden(), &built().0);
+}
+
+#[test]
+fn a_table_is_made_from_a_scan() {
+    let env = Env::simulated(1);
+    let model = make(&env, Path::new("map"));
+    let map = Map::open_with("map", options(&env)).unwrap();
+    let builder = TableBuilder::with("table", TableOptions::new().env(env.clone()).seed(SEED));
+    builder.unwrap().build(&mut map.snapshot().scan(), &Watch::default()).unwrap();
+    let DataSet::Table(table) =
+        hashfold::open_with("table", &ReadOptions::new().env(env.clone())).unwrap()
+    else {
+        panic!("a table was built")
+    };
+    assert_eq!(table.stats().entries, model.len() as u64);
+    for (key, value) in &model {
+        assert_eq!(table.get(key).unwrap().as_ref(), Some(value));
+    }
+}
+
+/// Each flipped bit in a file of the map is an error or has no effect, never a wrong answer.
+#[test]
+fn a_flipped_bit_in_any_file_is_no_wrong_answer() {
+    let (files, model) = built();
+    let mut refused = 0;
+    let used = |name: &str| if name.starts_with("wal-") { 3 * 4096 } else { usize::MAX };
+    for (name, bytes) in &files {
+        for at in (0..bytes.len().min(used(name))).step_by(397) {
+            let env = Env::simulated(9);
+            write_files(&*env.disk, Path::new("map"), &files);
+            let path = Path::new("map").join(name);
+            let file = env.disk.open_to_write(&path, Access::Cached).unwrap();
+            file.write_at(at as u64, &[bytes[at] ^ (1 << (at % 8))]).unwrap();
+            let map = match Map::open_with("map", options(&env)) {
+                Ok(map) => map,
+                Err(error) => {
+                    assert_eq!(error.class(), ErrorClass::Damage, "{name} at {at}: {error}");
+                    refused += 1;
+                    continue;
+                }
+            };
+            // The end of the log may be lost: its last record cannot be told from a torn one.
+            let is_log = name.starts_with("wal-");
+            for i in (0..3010).step_by(10) {
+                match map.get(key(i)) {
+                    Ok(found) => {
+                        let is_right = is_log || found.as_ref() == model.get(&key(i));
+                        assert!(is_right, "{name} at {at}");
+                    }
+                    Err(error) => assert_eq!(error.class(), ErrorClass::Damage, "{error}"),
+                }
+            }
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
+
+#[test]
+fn a_map_lives_on_the_real_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("map");
+    for access in [Access::Cached, Access::Direct] {
+        let open = || {
+            let options = MapOptions::new().memory(map::MAP_MEMORY_MIN).access(access);
+            Map::open_or_create_with(&folder, options.durability(Durability::Group)).unwrap()
+        };
+        let map = open();
+        let round = access as u64;
+        let pairs = |part: u64| {
+            (part * 20_000..(part + 1) * 20_000).map(move |i| (key(i), value(i, round)))
+        };
+        std::thread::scope(|scope| {
+            for part in 0..4 {
+                let map = &map;
+                scope.spawn(move || map.put_many(pairs(part)).unwrap());
+            }
+        });
+        let keys: Vec<_> = (0..80_000).step_by(7).map(key).collect();
+        let check = |map: &Map| {
+            for (i, found) in map.get_many(&keys).unwrap().into_iter().enumerate() {
+                assert_eq!(found, Some(value(7 * i as u64, round)));
+            }
+        };
+        check(&map);
+        drop(map);
+        let map = open();
+        check(&map);
+        assert!(map.background_error().is_none());
+        map.close().unwrap();
+        check(&open());
+    }
+}

@@ -1,0 +1,145 @@
+//! The files of a map, changed with right checksums.
+
+use crate::{
+    forge::{EDIT_SIZE, change_bytes, read_below, seal_header},
+    wal::{HEAD_SIZE, USED, seal_batches},
+};
+use hashfold::{
+    Env, ErrorClass, Result,
+    checksum::crc32c,
+    io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal, frame::Footer},
+    manifest::Manifest,
+    map::{self, Map, MapOptions},
+    run::Run,
+    work::Watch,
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, LazyLock},
+};
+
+const FOLDER: &str = "map";
+
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+/// The golden map, file by file.
+fn golden() -> &'static Files {
+    static GOLDEN: LazyLock<Files> = LazyLock::new(|| {
+        let home =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden/map-v1/map");
+        read_below(&OsDisk, Path::new(home), Path::new(""))
+    });
+    &GOLDEN
+}
+
+/// Returns the golden map with its files changed: a catalog, a block, the log or the manifest.
+fn changed(bytes: &[u8]) -> Files {
+    let mut files = golden().clone();
+    let id = manifest_of(&files).id;
+    for edit in bytes.chunks_exact(EDIT_SIZE) {
+        let prefix =
+            ["catalog-", "catalog-", "map-data", "map-data", "wal-"][usize::from(edit[0]) % 5];
+        let is_it =
+            |(path, _): &&mut (PathBuf, Vec<u8>)| path.to_string_lossy().starts_with(prefix);
+        let Some((path, content)) = files.iter_mut().find(is_it) else { continue };
+        match prefix {
+            "catalog-" => change_catalog(content, edit),
+            "map-data" => change_block(content, id, edit),
+            _ => {
+                let number =
+                    path.to_string_lossy().rsplit('-').next().and_then(|it| it.parse().ok());
+                content.truncate(USED);
+                let batch = (1 + usize::from(edit[1]) % (USED / ALIGNMENT - 1)) * ALIGNMENT;
+                let (from, len) = if edit[1] < 64 { (4, HEAD_SIZE - 4) } else { (HEAD_SIZE, 64) };
+                change_bytes(&mut content[batch + from..batch + from + len], edit);
+                seal_batches(content, id, number.unwrap_or(0));
+            }
+        }
+    }
+    with_sizes(files)
+}
+
+/// Changes the body or the fields of a catalog.
+fn change_catalog(content: &mut Vec<u8>, edit: &[u8]) {
+    let tail = content.len() - 24;
+    let fields_size = u32::from_le_bytes(*content[tail..].first_chunk().expect("4 bytes")) as usize;
+    let footer_size = (fields_size + 24).next_multiple_of(ALIGNMENT);
+    let mut fields = content[tail - fields_size..tail].to_vec();
+    content.truncate(content.len() - footer_size);
+    match edit[1] % 8 {
+        0 => change_bytes(&mut fields, edit),
+        1 => change_bytes(&mut content[16..32], edit),
+        _ => {
+            let len = fields.get(8..16).and_then(|size| size.first_chunk());
+            let len = len.map_or(0, |size| u64::from_le_bytes(*size)) as usize;
+            let body = &mut content[ALIGNMENT..];
+            let len = len.min(body.len());
+            change_bytes(&mut body[..len], edit);
+        }
+    }
+    seal_header(content);
+    let body_sum = crc32c(&content[ALIGNMENT..]);
+    content.extend(Footer { fields, body_sum }.encode(content.len() as u64));
+}
+
+/// Changes a block, and seals it as the write that it belongs to.
+fn change_block(content: &mut [u8], id: u64, edit: &[u8]) {
+    let blocks = content.len() / ALIGNMENT;
+    let number = 1 + usize::from(edit[1]) % (blocks - 1);
+    let block = &mut content[number * ALIGNMENT..][..ALIGNMENT];
+    let write = u64::from_le_bytes(*block[16..].first_chunk().expect("8 bytes"));
+    let len = if edit[1] % 2 == 0 { 64 } else { ALIGNMENT };
+    change_bytes(&mut block[4..len], edit);
+    Seal { number: number as u64, file_id: id, epoch: write }.put(block);
+}
+
+fn on_disk(files: &Files) -> Arc<dyn Disk> {
+    let disk = MemoryDisk::default();
+    disk.create_folder(Path::new(FOLDER)).expect("RAM does not fail");
+    for (path, content) in files {
+        let file = disk.create(&Path::new(FOLDER).join(path), Access::Cached);
+        file.and_then(|file| file.write_at(0, content)).expect("RAM does not fail");
+    }
+    Arc::new(disk)
+}
+
+fn manifest_of(files: &Files) -> Manifest {
+    Manifest::read(&*on_disk(files), Path::new(FOLDER)).expect("it is the golden manifest")
+}
+
+/// Returns the files with a manifest that has their sizes.
+fn with_sizes(files: Files) -> Files {
+    let disk = on_disk(&files);
+    let mut manifest = manifest_of(&files);
+    for entry in &mut manifest.files {
+        let file = files.iter().find(|(path, _)| *path == Path::new(&entry.name));
+        entry.size = file.map_or(0, |(_, content)| content.len() as u64);
+    }
+    manifest.publish(&*disk, Path::new(FOLDER)).expect("RAM does not fail");
+    read_below(&*disk, Path::new(FOLDER), Path::new(""))
+}
+
+/// A map whose catalog, blocks and log are changed, with right checksums as far as they can be
+/// followed.
+pub fn map(bytes: &[u8]) {
+    let env = Env { disk: on_disk(&changed(bytes)), ..Env::simulated(1) };
+    let used = use_map(&env);
+    if let Err(error) = used {
+        assert_eq!(error.class(), ErrorClass::Damage, "{error}");
+    }
+}
+
+/// Reads and changes a map. Damage may stop any step.
+fn use_map(env: &Env) -> Result<()> {
+    map::verify(env, Path::new(FOLDER), &Watch::default())?;
+    let map = Map::open_with(FOLDER, MapOptions::new().env(env.clone()))?;
+    let _ = map.stat();
+    for i in 0..20 {
+        // Damage of one block says nothing about the others.
+        let _ = map.get(format!("key {}", i * 150));
+        map.put(format!("key {i}"), "new")?;
+    }
+    let mut scan = map.snapshot().scan();
+    while scan.advance()? {}
+    map.compact()
+}
