@@ -177,8 +177,16 @@ fn or_here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// A lock that the kernel holds as long as the file or folder is open.
+/// A lock that the kernel holds on a file or folder.
 #[derive(Debug)]
-struct OsLock(#[expect(dead_code, reason = "held, not used")] File);
+pub(super) struct OsLock(pub(super) File);
 
 impl Lock for OsLock {}
+
+impl Drop for OsLock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that another thread starts just now has it open, too,
+        // until it runs its program. If unlocking fails, closing is all that can be done.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::{
     frame::{FileKind, Footer, Header},
+    os::OsLock,
     *,
 };
 use crate::{
@@ -232,6 +233,20 @@ fn a_lock_is_held_until_it_is_dropped() {
         drop(held);
         disk.lock(folder).unwrap();
     });
+}
+
+/// A process that another thread starts has the file of a lock open for a moment.
+#[test]
+fn a_lock_that_was_dropped_is_free_while_a_copy_of_its_file_is_open() {
+    let folder = TempDir::new().unwrap();
+    #[expect(clippy::disallowed_methods, reason = "the lock itself is tested")]
+    let file = std::fs::File::open(folder.path()).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    let (copy, lock) = (file.try_clone().unwrap(), OsLock(file));
+    assert!(OsDisk.lock(folder.path()).is_err());
+    drop(lock);
+    OsDisk.lock(folder.path()).unwrap();
+    drop(copy);
 }
 
 /// Reads `extents`, given in blocks, and compares each with the file's bytes.
