@@ -412,7 +412,7 @@ mod tests {
             Selection { key: Some("k".into()), markers: vec![marker], ..Selection::default() };
         let plan = selection.plan("f", &found).unwrap();
         assert_eq!((plan.sources, plan.markers), (vec![Some(1)], vec![(2, Mark::Yes)]));
-        selection.follow(&Schema::new("k", texts(&["gone", "v"])));
+        selection.follow(&Schema::new("k", texts(&["gone", "v"])), "the store");
         assert_eq!(selection.plan("f", &found).unwrap().sources, [Some(2), Some(1)]);
     }
 
@@ -420,7 +420,7 @@ mod tests {
     fn columns_may_be_added_and_may_be_missing_as_the_policy_says() {
         let found = texts(&["k", "w", "v"]);
         let mut selection = Selection { key: Some("k".into()), ..Selection::default() };
-        selection.follow(&Schema::new("k", texts(&["u", "v"])));
+        selection.follow(&Schema::new("k", texts(&["u", "v"])), "the store");
         let mut plan = |policy| {
             selection.policy = policy;
             selection.plan("f", &found).map_err(|failure| failure.message)

@@ -3,9 +3,9 @@
 use super::open::{self, ChangeArgs};
 use crate::{
     device,
-    failure::{Exit, Result},
+    failure::{Exit, Failure, Result},
     folder,
-    input::{Inputs, ReadOptions, Selection},
+    input::{Inputs, ReadOptions, SchemaPolicy, Selection},
     options::parse_seed,
     output::write_line,
     progress::Show,
@@ -49,6 +49,9 @@ pub(crate) struct ImportArgs {
     /// Infer the kinds of columns of CSV, TSV and JSON Lines from the first MiB, for a new map
     #[arg(long)]
     infer: bool,
+    /// Action if columns are missing, compared with the map: strict or fill; a map gets no new columns
+    #[arg(long, default_value = "strict", value_name = "POLICY")]
+    schema: SchemaPolicy,
     /// Seed of the hash of a new map [default: random]
     #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<Seed>,
@@ -60,6 +63,11 @@ pub(crate) struct ImportArgs {
 }
 
 pub(crate) fn run(args: &ImportArgs) -> Result<Exit> {
+    if args.schema == SchemaPolicy::Extend {
+        return Err(Failure::usage(
+            "--schema is extend, expected strict or fill: the columns of a map never change",
+        ));
+    }
     let is_new = folder::holds(&args.map)? == Contents::Nothing;
     if is_new {
         open::check_free(&args.map)?;
@@ -79,8 +87,12 @@ pub(crate) fn run(args: &ImportArgs) -> Result<Exit> {
 
 impl ImportArgs {
     fn read_options(&self, map: Option<&Map>) -> Result<ReadOptions> {
-        let selection =
-            Selection { values: self.values.clone(), infers: self.infer, ..Selection::default() };
+        let selection = Selection {
+            values: self.values.clone(),
+            infers: self.infer,
+            policy: self.schema,
+            ..Selection::default()
+        };
         let mut options = self.files.read_options(selection);
         if let Some(map) = map {
             options.selection.follow(&open::schema(map)?, "the map");

@@ -52,7 +52,7 @@ pub(crate) fn print(map: &Map, json: bool) -> Result<Exit> {
 fn rows(stats: &MapStats) -> Vec<(&'static str, String)> {
     let changes = stats.packet_entries + stats.buffered_entries;
     let entries = match changes {
-        0 => units::count(stats.entries_max),
+        0 => units::count(stats.entries_max).to_string(),
         changes => format!(
             "at most {}: {} not merged yet",
             units::count(stats.entries_max),
@@ -89,7 +89,7 @@ fn rows(stats: &MapStats) -> Vec<(&'static str, String)> {
                 units::bytes(stats.buffered_bytes)
             ),
         ),
-        ("seq", units::count(stats.seq)),
+        ("seq", units::count(stats.seq).to_string()),
     ]
 }
 

@@ -62,8 +62,8 @@ use crate::{
 use std::{collections::HashMap, path::Path, sync::Arc};
 
 const PREFIX: &str = "catalog-";
-/// The largest number of a write. Only a damaged file has a larger one.
-const WRITE_MAX: u64 = u64::MAX / 2;
+/// The largest number of a write and of a change. Only a damaged file has larger ones.
+const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// Returns the name of a catalog.
 pub(super) fn name(number: u64) -> String {
@@ -129,8 +129,9 @@ pub(super) fn read(
         fields.end()?;
         check_sum(footer.body_sum, crc32c(&body))?;
         within("size of the catalog's body", 0..=body.len() as u64, body_size)?;
+        within("end of the log in the catalog", 0..=NUMBER_MAX, logged)?;
         within("sequence number of the catalog", 0..=logged, seq)?;
-        within("next write of the catalog", 1..=WRITE_MAX, next_write)?;
+        within("next write of the catalog", 1..=NUMBER_MAX, next_write)?;
         let (body, padding) = body.split_at(body_size as usize);
         check_zeros(padding)?;
         decode_groups(body, groups, next_write, space)

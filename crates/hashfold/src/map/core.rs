@@ -23,12 +23,15 @@ use crate::{
     work::Pending,
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
 };
+
+/// Maximum number of jobs that are kept to be waited for.
+const JOBS_MAX: usize = 16;
 
 /// The seed and the id of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,10 @@ pub(super) struct Core {
     pub(super) log: OnceLock<Wal>,
     pub(super) published: Mutex<Published>,
     moving: Mutex<()>,
+    /// Number of times that `moving` was released.
+    releases: Mutex<u64>,
+    /// Notified when `moving` is released.
+    released: Condvar,
     pub(super) tasks: Tasks,
     pub(super) counters: Counters,
     /// Number of the next write to the data file.
@@ -82,8 +89,8 @@ pub(super) struct Tasks {
     pub(super) is_running: AtomicBool,
     /// Whether a commit job is running or will run.
     pub(super) is_committing: AtomicBool,
-    /// Jobs that were started, which have perhaps ended.
-    jobs: Mutex<Vec<Pending<()>>>,
+    /// The last jobs that were started, oldest first.
+    jobs: Mutex<VecDeque<Pending<()>>>,
     /// The error of the last background job that failed.
     pub(super) error: Mutex<Option<Error>>,
 }
@@ -101,6 +108,20 @@ pub(super) struct Counters {
     pub(super) merges: AtomicU64,
     pub(super) flushes: AtomicU64,
     pub(super) checkpoints: AtomicU64,
+}
+
+/// The lock of the structure on the device.
+pub(super) struct Moving<'a> {
+    core: &'a Core,
+    guard: Option<MutexGuard<'a, ()>>,
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.guard = None;
+        *self.core.releases.lock().expect("nothing panics under this lock") += 1;
+        self.core.released.notify_all();
+    }
 }
 
 /// The state from which a map starts.
@@ -132,6 +153,8 @@ impl Core {
             log: OnceLock::new(),
             published: Mutex::new(start.published),
             moving: Mutex::new(()),
+            releases: Mutex::new(0),
+            released: Condvar::new(),
             tasks: Tasks::default(),
             counters,
             next_write: AtomicU64::new(start.next_write),
@@ -148,8 +171,27 @@ impl Core {
     }
 
     /// Locks the structure on the device: one thread flushes, merges and splits.
-    pub(super) fn moving(&self) -> MutexGuard<'_, ()> {
-        self.moving.lock().expect("nothing panics under this lock")
+    pub(super) fn moving(&self) -> Moving<'_> {
+        // A panic of a merge is reported; the structure changes in single steps, and is sound.
+        let guard = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        Moving { core: self, guard: Some(guard) }
+    }
+
+    /// Locks the structure as [`Core::moving`] does; or waits until another thread releases it, and
+    /// returns `None`.
+    pub(super) fn moving_or_released(&self) -> Option<Moving<'_>> {
+        // A thread that releases the lock from here on waits for this lock before it notifies.
+        let releases = self.releases.lock().expect("nothing panics under this lock");
+        match self.moving.try_lock() {
+            Ok(guard) => Some(Moving { core: self, guard: Some(guard) }),
+            Err(TryLockError::Poisoned(guard)) => {
+                Some(Moving { core: self, guard: Some(guard.into_inner()) })
+            }
+            Err(TryLockError::WouldBlock) => {
+                drop(self.released.wait(releases).expect("nothing panics under this lock"));
+                None
+            }
+        }
     }
 
     pub(super) fn published(&self) -> MutexGuard<'_, Published> {
@@ -244,7 +286,15 @@ impl Tasks {
 
     /// Keeps a job to wait for.
     pub(super) fn add_job(&self, job: Pending<()>) {
-        self.jobs.lock().expect("nothing panics under this lock").push(job);
+        let oldest = {
+            let mut jobs = self.jobs.lock().expect("nothing panics under this lock");
+            jobs.push_back(job);
+            if jobs.len() > JOBS_MAX { jobs.pop_front() } else { None }
+        };
+        // Few jobs run at once, so the oldest has ended or will end soon.
+        if let Some(oldest) = oldest {
+            oldest.wait();
+        }
     }
 
     /// Waits for all jobs.

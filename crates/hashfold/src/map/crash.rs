@@ -10,9 +10,9 @@ use crate::{
     env::Env,
     error::{ErrorClass, ErrorKind, Result},
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
-    key::KeyHash,
+    key::{KeyHash, Seed},
     run::Entry,
-    work::{Inline, Watch},
+    work::{Executor, Inline, Watch, testing::Late},
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -100,7 +100,11 @@ impl Script {
 }
 
 fn options(disk: &Arc<dyn Disk>) -> MapOptions {
-    let options = tiny(Env { disk: disk.clone(), executor: Arc::new(Inline), ..Env::simulated(1) });
+    options_with(disk, Arc::new(Inline))
+}
+
+fn options_with(disk: &Arc<dyn Disk>, executor: Arc<dyn Executor>) -> MapOptions {
+    let options = tiny(Env { disk: disk.clone(), executor, ..Env::simulated(1) });
     let shape = options::Shape { buffer_bytes: 8 << 10, ..options.shape };
     MapOptions { shape, wal_bytes: 12 << 10, ..options }.durability(Durability::Buffered)
 }
@@ -110,6 +114,7 @@ struct Session<'a> {
     script: &'a Script,
     faulty: FaultyDisk,
     disk: Arc<dyn Disk>,
+    executor: Arc<dyn Executor>,
     map: Option<Map>,
     /// Index of the next act.
     next: usize,
@@ -123,14 +128,19 @@ impl<'a> Session<'a> {
     fn new(script: &'a Script, faults: Vec<Fault>) -> Session<'a> {
         let faulty = FaultyDisk::new(FaultPlan { seed: 1, faults });
         let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
-        Session { script, faulty, disk, map: None, next: 0, durable: 0, is_made: false }
+        let executor = Arc::new(Inline);
+        Session { script, faulty, disk, executor, map: None, next: 0, durable: 0, is_made: false }
+    }
+
+    fn options(&self) -> MapOptions {
+        options_with(&self.disk, self.executor.clone())
     }
 
     /// Runs the script to its end, or to the first error.
     fn go_on(&mut self) -> Result<()> {
         loop {
             if self.map.is_none() {
-                let map = Map::open_or_create_with(folder(), options(&self.disk))?;
+                let map = Map::open_or_create_with(folder(), self.options())?;
                 let seq = map.seq();
                 assert!(seq >= self.durable && self.script.ends.contains(&seq), "{seq}");
                 self.next = self.script.act_after(seq);
@@ -143,7 +153,7 @@ impl<'a> Session<'a> {
                 self.map.take().unwrap().close()?;
                 self.durable = seq;
                 self.next += 1;
-                let map = Map::open_with(folder(), options(&self.disk))?;
+                let map = Map::open_with(folder(), self.options())?;
                 assert_eq!(map.seq(), seq);
                 self.map = Some(map);
                 continue;
@@ -293,6 +303,26 @@ fn a_power_cut_at_any_operation_loses_nothing_that_was_acknowledged() {
             if operation % 4 == 0 {
                 let moment = format!("script {i}, killed at {operation}: {message:?}");
                 session.check_left(session.faulty.snapshot(), &moment);
+            }
+        }
+    }
+}
+
+/// Background jobs run at other times in each run, so the operation at which the power fails is
+/// another one, too. The result must be right in any case.
+#[test]
+fn a_power_cut_beside_background_jobs_loses_nothing_that_was_acknowledged() {
+    for (i, script) in scripts().iter().enumerate() {
+        for operation in (0..operations(script)).step_by(7) {
+            let mut session = Session::new(script, vec![Fault::PowerCut { operation }]);
+            session.executor = Arc::new(Late::new(2, Seed(operation)));
+            let result = session.go_on();
+            let message = result.err().map(|error| error.to_string());
+            drop(session.map.take());
+            for seed in [operation, operation + 1] {
+                let moment =
+                    format!("script {i}, power cut at {operation}, seed {seed}: {message:?}");
+                session.check_left(session.faulty.after_power_cut(seed), &moment);
             }
         }
     }

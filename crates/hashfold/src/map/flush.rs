@@ -106,19 +106,19 @@ fn install(core: &Core, part: &Part, mut packets: Vec<Arc<Packet>>) {
     core.counters.buffered_bytes.fetch_sub(freed, SeqCst);
 }
 
-/// Returns the groups in this order whose changes fill the blocks of one flush, and the rest.
-pub(super) fn one_flush<'a>(
-    core: &Core,
-    groups: &'a [Arc<Group>],
-) -> (&'a [Arc<Group>], &'a [Arc<Group>]) {
+/// Returns how many of the groups, in this order, have changes that fill the blocks of one flush.
+pub(super) fn one_flush<'a>(core: &Core, groups: impl Iterator<Item = &'a Arc<Group>>) -> usize {
     let goal = core.options.shape.flush_blocks * BLOCK_SIZE as u64;
     let mut bytes = 0;
     let mut count = 0;
-    while bytes < goal && count < groups.len() {
-        bytes += buffered_sizes(&groups[count].state());
+    for group in groups {
+        if bytes >= goal {
+            break;
+        }
+        bytes += buffered_sizes(&group.state());
         count += 1;
     }
-    groups.split_at(count)
+    count
 }
 
 fn buffered_sizes(state: &GroupState) -> u64 {

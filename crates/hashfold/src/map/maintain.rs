@@ -23,6 +23,9 @@ const START_QUARTERS: usize = 3;
 /// Maximum number of groups that are merged at once to free memory of filters.
 const FILTER_MERGES_MAX: usize = 8;
 
+/// Number of times that a checkpoint looks for old lists.
+const PASSES_MAX: usize = 2;
+
 /// Whether there is work for [`start`].
 fn is_due(core: &Core) -> bool {
     is_buffer_filling(core) || core.tasks.has_merges() || is_log_long(core)
@@ -80,21 +83,22 @@ fn merge_at(core: &Core, start: u64) -> Result<()> {
 /// # Errors
 /// After an error, all changes are still there.
 pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
+    // The groups to be written, those with the fewest changes first.
+    let mut groups: Vec<Arc<Group>> = Vec::new();
     while core.buffered_bytes() > goal {
-        let _moving = core.moving();
-        // Another thread may have flushed while this one waited.
-        if core.buffered_bytes() <= goal {
+        // If another thread is writing, its progress may suffice. Locks are short, so that no
+        // thread waits for more than one flush.
+        let Some(_moving) = core.moving_or_released() else { continue };
+        if groups.is_empty() {
+            groups = core.directory.all();
+            groups.retain(|group| group.state().memory() > 0);
+            groups.sort_by_cached_key(|group| group.state().memory());
+        }
+        if groups.is_empty() {
             break;
         }
-        let mut sized = core.directory.all();
-        sized.retain(|group| group.state().memory() > 0);
-        sized.sort_by_cached_key(|group| usize::MAX - group.state().memory());
-        let mut rest = &sized[..];
-        while core.buffered_bytes() > goal && !rest.is_empty() {
-            let (now, later) = one_flush(core, rest);
-            write_out(core, now.to_vec())?;
-            rest = later;
-        }
+        let count = one_flush(core, groups.iter().rev());
+        write_out(core, groups.split_off(groups.len() - count))?;
         relieve_filters(core)?;
     }
     Ok(())
@@ -130,9 +134,12 @@ fn relieve_filters(core: &Core) -> Result<()> {
 pub(super) fn checkpoint(core: &Core, goal: Goal) -> Result<()> {
     collect(core);
     checkpoint::checkpoint(core, goal, || {
-        let _moving = core.moving();
-        let Goal::Before(seq) = goal else { return write_all(core, |_| true) };
-        write_all(core, |group| group.state().first_seq() < seq)
+        let seq = match goal {
+            Goal::All => core.log().end(),
+            Goal::Before(seq) => seq,
+        };
+        // A split by another thread may move lists to groups that the first pass does not know.
+        (0..PASSES_MAX).try_for_each(|_| write_older(core, seq))
     })
 }
 
@@ -158,14 +165,14 @@ fn collect(core: &Core) {
     }
 }
 
-fn write_all(core: &Core, which: impl Fn(&Group) -> bool) -> Result<()> {
+/// Writes the lists with a change before this sequence number.
+fn write_older(core: &Core, seq: u64) -> Result<()> {
     let mut groups = core.directory.all();
-    groups.retain(|group| group.state().memory() > 0 && which(group));
-    let mut rest = &groups[..];
-    while !rest.is_empty() {
-        let (now, later) = one_flush(core, rest);
-        write_out(core, now.to_vec())?;
-        rest = later;
+    groups.retain(|group| group.state().first_seq() < seq);
+    while !groups.is_empty() {
+        let _moving = core.moving();
+        let count = one_flush(core, groups.iter().rev());
+        write_out(core, groups.split_off(groups.len() - count))?;
     }
     Ok(())
 }

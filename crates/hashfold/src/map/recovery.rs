@@ -41,6 +41,10 @@ const SEGMENTS: Segments = Segments {
 /// The largest generation. Only a damaged manifest has a larger one.
 const GENERATION_MAX: u64 = u64::MAX / 2;
 
+/// More than the number of writes between two checkpoints. Blocks that were written after the last
+/// checkpoint before a crash must not pass for blocks that are written now.
+const WRITES_LOST_MAX: u64 = 1 << 28;
+
 /// Creates a map.
 ///
 /// # Errors
@@ -99,7 +103,7 @@ pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
     let start = Start {
         directory: directory(&groups, identity.seed),
         published: Published { generation: manifest.generation, seq: position.seq, images },
-        next_write: position.next_write,
+        next_write: position.next_write + WRITES_LOST_MAX,
         attributes: manifest.attributes,
     };
     let core = Core::new(folder, (identity, options), space, start);

@@ -3,15 +3,18 @@
 
 use crate::key::KeyHash;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
 };
 
 /// Number of bits of a hash that choose its stripe.
 const STRIPE_BITS: u32 = 6;
+
+/// Minimum number of recent changes in a stripe before old ones are removed.
+const RECENT_MIN: usize = 64;
 
 /// The locks of writers.
 #[derive(Debug)]
@@ -19,6 +22,10 @@ pub(super) struct Stripes {
     stripes: [Mutex<Stripe>; 1 << STRIPE_BITS],
     /// Number of open transactions.
     transactions: AtomicUsize,
+    /// For each sequence number at which open transactions began: their number.
+    begun: Mutex<BTreeMap<u64, usize>>,
+    /// The smallest sequence number at which an open transaction began.
+    oldest: AtomicU64,
 }
 
 /// The part of a map that the holder of a stripe may change.
@@ -27,18 +34,25 @@ pub(super) struct Stripe {
     /// The sequence number of the last change of each hash that changed while a transaction was
     /// open.
     recent: HashMap<u128, u64>,
+    /// Number of hashes at which those are removed that no open transaction needs.
+    recent_max: usize,
 }
 
 impl Default for Stripes {
     fn default() -> Stripes {
-        Stripes { stripes: std::array::from_fn(|_| Mutex::default()), transactions: 0.into() }
+        Stripes {
+            stripes: std::array::from_fn(|_| Mutex::default()),
+            transactions: 0.into(),
+            begun: Mutex::default(),
+            oldest: u64::MAX.into(),
+        }
     }
 }
 
 /// Locked stripes, with their indexes, ascending.
 pub(super) struct Held<'a> {
     stripes: Vec<(usize, MutexGuard<'a, Stripe>)>,
-    transactions: &'a AtomicUsize,
+    all: &'a Stripes,
 }
 
 impl Stripes {
@@ -56,39 +70,62 @@ impl Stripes {
     fn lock_indexes(&self, indexes: impl Iterator<Item = usize>) -> Held<'_> {
         let lock = |i: usize| self.stripes[i].lock().expect("nothing panics under this lock");
         let stripes = indexes.map(|i| (i, lock(i))).collect();
-        Held { stripes, transactions: &self.transactions }
+        Held { stripes, all: self }
     }
 
-    /// Begins to record changes for a transaction. Changes that start after this call are recorded.
-    pub(super) fn begin_transaction(&self) {
-        self.transactions.fetch_add(1, SeqCst);
+    /// Begins to record changes for a transaction; `seq` is the end of the log. Changes that start
+    /// after this call are recorded.
+    pub(super) fn begin_transaction(&self, seq: u64) {
+        {
+            let mut begun = self.begun();
+            *begun.entry(seq).or_default() += 1;
+            self.oldest.fetch_min(seq, SeqCst);
+            self.transactions.fetch_add(1, SeqCst);
+        }
         // A writer that has not seen the new number ends before its stripe can be locked.
         for stripe in &self.stripes {
             drop(stripe.lock().expect("nothing panics under this lock"));
         }
     }
 
-    /// Ends the recording for a transaction.
-    pub(super) fn end_transaction(&self) {
-        if self.transactions.fetch_sub(1, SeqCst) == 1 {
-            for stripe in &self.stripes {
-                let mut stripe = stripe.lock().expect("nothing panics under this lock");
-                // Another transaction may have begun since, which needs the changes.
-                if self.transactions.load(SeqCst) == 0 {
-                    stripe.recent = HashMap::new();
-                }
-            }
+    /// Ends the recording for a transaction that began at this sequence number.
+    pub(super) fn end_transaction(&self, seq: u64) {
+        let mut begun = self.begun();
+        let count = begun.get_mut(&seq).expect("the transaction has begun");
+        *count -= 1;
+        if *count == 0 {
+            begun.remove(&seq);
         }
+        let oldest = begun.first_key_value().map_or(u64::MAX, |(seq, _)| *seq);
+        self.oldest.store(oldest, SeqCst);
+        self.transactions.fetch_sub(1, SeqCst);
+    }
+
+    fn begun(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.begun.lock().expect("nothing panics under this lock")
+    }
+}
+
+impl Stripe {
+    /// Removes the changes before this sequence number.
+    fn forget(&mut self, seq: u64) {
+        self.recent.retain(|_, last| *last > seq);
+        self.recent.shrink_to(RECENT_MIN);
+        self.recent_max = (2 * self.recent.len()).max(RECENT_MIN);
     }
 }
 
 impl Held<'_> {
     /// Records a change for open transactions.
     pub(super) fn note(&mut self, hash: KeyHash, seq: u64) {
-        if self.transactions.load(SeqCst) > 0 {
+        if self.all.transactions.load(SeqCst) > 0 {
             let index = index_of(hash);
             let stripe = self.stripes.iter_mut().find(|(i, _)| *i == index);
-            stripe.expect("the stripe is locked").1.recent.insert(hash.bits(), seq);
+            let (_, stripe) = stripe.expect("the stripe is locked");
+            stripe.recent.insert(hash.bits(), seq);
+            if stripe.recent.len() > stripe.recent_max {
+                stripe.forget(self.all.oldest.load(SeqCst));
+            }
         }
     }
 
@@ -102,4 +139,38 @@ impl Held<'_> {
 
 fn index_of(hash: KeyHash) -> usize {
     (hash.high() >> (u64::BITS - STRIPE_BITS)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Changes hashes of one stripe, and returns the number that the stripe remembers.
+    fn remembered(stripes: &Stripes, seqs: std::ops::Range<u64>) -> usize {
+        let hash = |seq: u64| KeyHash::from_bits(u128::from(seq));
+        for seq in seqs {
+            stripes.lock([hash(seq)].into_iter()).note(hash(seq), seq + 1);
+        }
+        stripes.lock([hash(0)].into_iter()).stripes[0].1.recent.len()
+    }
+
+    #[test]
+    fn only_changes_since_the_oldest_open_transaction_are_remembered() {
+        let stripes = Stripes::default();
+        assert_eq!(remembered(&stripes, 0..1000), 0);
+        stripes.begin_transaction(1000);
+        assert_eq!(remembered(&stripes, 1000..2000), 1000);
+        stripes.begin_transaction(2000);
+        stripes.end_transaction(1000);
+        // Always another transaction is open.
+        for i in 2..20 {
+            let all = remembered(&stripes, 1000 * i..1000 * (i + 1));
+            assert!((1000..5000).contains(&all), "{all}");
+            stripes.begin_transaction(1000 * (i + 1));
+            stripes.end_transaction(1000 * i);
+        }
+        let held = stripes.lock([KeyHash::from_bits(0)].into_iter());
+        assert_eq!(held.last_change(KeyHash::from_bits(19_999)), Some(20_000));
+        assert_eq!(held.last_change(KeyHash::from_bits(0)), None);
+    }
 }

@@ -22,6 +22,8 @@ use std::{
 /// should be short.
 pub struct Transaction {
     core: Arc<Core>,
+    /// The end of the log when the transaction began.
+    start: u64,
     /// The hashes that were read, each with a sequence number: changes before it were seen.
     reads: HashMap<u128, u64>,
     writes: BTreeMap<(KeyHash, Vec<u8>), Option<Vec<u8>>>,
@@ -29,8 +31,9 @@ pub struct Transaction {
 
 impl Transaction {
     pub(super) fn begin(core: Arc<Core>) -> Transaction {
-        core.stripes.begin_transaction();
-        Transaction { core, reads: HashMap::new(), writes: BTreeMap::new() }
+        let start = core.log().end();
+        core.stripes.begin_transaction(start);
+        Transaction { core, start, reads: HashMap::new(), writes: BTreeMap::new() }
     }
 
     /// Looks up a key, also among the writes of this transaction.
@@ -108,7 +111,7 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        self.core.stripes.end_transaction();
+        self.core.stripes.end_transaction(self.start);
     }
 }
 

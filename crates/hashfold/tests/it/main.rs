@@ -16,6 +16,7 @@ mod kill;
 mod kinds;
 mod layers;
 mod map;
+mod map_kill;
 mod mapped;
 mod model;
 mod overtaken;
