@@ -821,7 +821,7 @@ impl Follower {
                 }
                 opened => opened?,
             };
-            self.publish_in(&mut writer, *number)?;
+            self.publish_in(&mut writer, store, *number)?;
             self.condemn_in(&mut writer, store)?;
             let rules = Retention {
                 keep: self.options.placement.get().keep.unwrap_or(self.options.keep),
@@ -837,7 +837,7 @@ impl Follower {
     }
 
     /// Makes a version current in a local store, or none.
-    fn publish_in(&self, writer: &mut StoreWriter, number: Option<u64>) -> Result<()> {
+    fn publish_in(&self, writer: &mut StoreWriter, store: &str, number: Option<u64>) -> Result<()> {
         let current = writer.pointer().current;
         match number {
             _ if current == number => {}
@@ -847,7 +847,14 @@ impl Follower {
                 if writer.pointer().bad.contains(&number) {
                     writer.forgive(number)?;
                 }
-                writer.publish(number)?;
+                let open = self
+                    .open
+                    .iter()
+                    .find(|((of, _), version)| of == store && version.info().name.number == number);
+                match open {
+                    Some((_, version)) => writer.publish_open(version)?,
+                    None => writer.publish(number)?,
+                }
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use super::{
     write::StoreWriter,
 };
 use crate::{
-    error::{Error, Place, Result},
+    error::{Error, Place, Result, check_same},
     options::ReadOptions,
     work::Watch,
 };
@@ -59,6 +59,24 @@ impl StoreWriter {
         self.settle()?;
         let info = self.version(number)?;
         self.open_new_tables(&info)?;
+        self.make_current(number)
+    }
+
+    /// Makes a version current that the caller has open, as [`StoreWriter::publish`] does. Opens no table again,
+    /// which would take the memory of its index twice.
+    ///
+    /// # Errors
+    /// The damage that was found when the version was opened; `Mismatch` if it is not one of this store.
+    pub fn publish_open(&mut self, version: &Version) -> Result<()> {
+        self.settle()?;
+        version.damage().first().map_or(Ok(()), |damage| Err(damage.clone()))?;
+        let VersionName { number, id } = version.info().name;
+        check_same("version id", self.version(number)?.name.id, id)?;
+        self.make_current(number)
+    }
+
+    /// Makes a version current that can be opened.
+    fn make_current(&mut self, number: u64) -> Result<()> {
         if self.pointer.bad.contains(&number) {
             let expected = "a version that is not marked bad";
             return Err(Error::argument("version to publish", expected, number));

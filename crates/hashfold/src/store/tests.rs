@@ -1020,6 +1020,32 @@ fn indexes_that_do_not_fit_in_memory_are_not_read_and_shared_ones_count_once() {
     drop(Version::open(FOLDER, 1, &env().without_index().memory(tight)).unwrap());
 }
 
+#[test]
+fn an_open_version_is_published_without_opening_its_tables_again() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    let mut infos = Vec::new();
+    for id in 1..=2 {
+        let entry = [(b"key".to_vec(), Some(vec![id]))];
+        infos.push(write(&mut writer, &entry, UpdateMode::Replace, id.into()).unwrap());
+    }
+    let second = open(&disk, 2);
+    harm(disk.as_ref(), &layer_folder(&infos[1]).join("MANIFEST"), "gone", 0);
+    assert!(writer.publish(2).is_err());
+    writer.publish_open(&second).unwrap();
+    assert_eq!(writer.pointer().current, Some(2));
+    writer.publish(1).unwrap();
+    writer.condemn(2).unwrap();
+    assert!(writer.publish_open(&second).is_err(), "it is marked bad");
+    let damaged = open(&disk, 2);
+    writer.forgive(2).unwrap();
+    assert!(writer.publish_open(&damaged).is_err(), "one of its tables is lost");
+    let other = memory_disk();
+    let mut writer = create(&other, 1, Arc::new(Inline));
+    write(&mut writer, &[(b"key".to_vec(), None)], UpdateMode::Auto, 7).unwrap();
+    assert!(writer.publish_open(&open(&disk, 1)).is_err(), "it is another version 1");
+}
+
 /// Issue 15: a server pauses after every few keys.
 #[test]
 fn a_sample_with_pauses_finds_the_same_and_takes_their_time() {
