@@ -25,7 +25,8 @@ type Files = Vec<(PathBuf, Vec<u8>)>;
 /// The golden map, file by file.
 fn golden() -> &'static Files {
     static GOLDEN: LazyLock<Files> = LazyLock::new(|| {
-        let home = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden/map-v1/map");
+        let home =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden/map-v1/map");
         read_below(&OsDisk, Path::new(home), Path::new(""))
     });
     &GOLDEN
@@ -36,14 +37,17 @@ fn changed(bytes: &[u8]) -> Files {
     let mut files = golden().clone();
     let id = manifest_of(&files).id;
     for edit in bytes.chunks_exact(EDIT_SIZE) {
-        let prefix = ["catalog-", "catalog-", "map-data", "map-data", "wal-"][usize::from(edit[0]) % 5];
-        let is_it = |(path, _): &&mut (PathBuf, Vec<u8>)| path.to_string_lossy().starts_with(prefix);
+        let prefix =
+            ["catalog-", "catalog-", "map-data", "map-data", "wal-"][usize::from(edit[0]) % 5];
+        let is_it =
+            |(path, _): &&mut (PathBuf, Vec<u8>)| path.to_string_lossy().starts_with(prefix);
         let Some((path, content)) = files.iter_mut().find(is_it) else { continue };
         match prefix {
             "catalog-" => change_catalog(content, edit),
             "map-data" => change_block(content, id, edit),
             _ => {
-                let number = path.to_string_lossy().rsplit('-').next().and_then(|it| it.parse().ok());
+                let number =
+                    path.to_string_lossy().rsplit('-').next().and_then(|it| it.parse().ok());
                 content.truncate(USED);
                 let batch = (1 + usize::from(edit[1]) % (USED / ALIGNMENT - 1)) * ALIGNMENT;
                 let (from, len) = if edit[1] < 64 { (4, HEAD_SIZE - 4) } else { (HEAD_SIZE, 64) };

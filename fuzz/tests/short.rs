@@ -5,8 +5,8 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    group_pointer, header, manifest, map, model, piece, pointer, request, rows, signature, table, tree,
-    varint, version, wal,
+    group_pointer, header, manifest, map, model, piece, pointer, request, rows, signature, table,
+    tree, varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -289,7 +289,7 @@ fn filter_models() {
 
 #[test]
 fn forged_maps() {
-    run(map, 1_500, |random| {
+    run(map, 600, |random| {
         let edits = 1 + random.below(4) * random.below(4);
         (0..8 * edits).map(|_| random.next() as u8).collect()
     });
