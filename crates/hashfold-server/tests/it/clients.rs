@@ -5,6 +5,14 @@ use crate::{
     fixture::{Client, ENTRIES, Home, key, value},
     kill::{Process, start},
 };
+use fred::{
+    clients::Client as FredClient,
+    interfaces::{ClientLike as _, KeysInterface as _},
+    types::{
+        Builder,
+        config::{Config, ReconnectPolicy, ServerConfig},
+    },
+};
 use hashfold::work::{Clock as _, SystemClock};
 use hashfold_server::ClusterConfig;
 use redis::{
@@ -132,6 +140,10 @@ impl Cluster {
     }
 }
 
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
 /// Number of times that a client tries to read a key while a server is gone.
 const TRIES: usize = 200;
 
@@ -171,9 +183,8 @@ fn the_rust_client_goes_on_with_a_new_connection_when_servers_are_killed() {
 
 #[test]
 fn the_asynchronous_rust_client_goes_on_when_servers_are_killed() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut cluster = Cluster::new();
-    runtime.block_on(async {
+    runtime().block_on(async {
         let client = cluster.client(true);
         let mut connection = client.get_async_connection().await.unwrap();
         for killed in [None, Some(0), Some(3)] {
@@ -193,5 +204,64 @@ fn the_asynchronous_rust_client_goes_on_when_servers_are_killed() {
             let found: Vec<String> = connection.mget(&keys).await.unwrap();
             assert_eq!(found, (0..100).map(|i| value(i, 1)).collect::<Vec<_>>());
         }
+    });
+}
+
+/// Returns a client of the crate `fred`, which waits a second for a reply at most, and connects again for ever.
+async fn fred_client(server: ServerConfig) -> FredClient {
+    let config = Config { server, ..Config::default() };
+    let client = Builder::from_config(config)
+        .with_performance_config(|it| it.default_command_timeout = Duration::from_secs(1))
+        .with_connection_config(|it| it.connection_timeout = Duration::from_secs(1))
+        .set_policy(ReconnectPolicy::new_constant(0, 50))
+        .build()
+        .unwrap();
+    client.init().await.unwrap();
+    client
+}
+
+#[test]
+fn fred_reads_and_pipelines() {
+    let home = Home::new();
+    let server = home.serve(&["people"]);
+    let port = server.addresses()[0].port();
+    runtime().block_on(async {
+        let client = fred_client(ServerConfig::new_centralized("127.0.0.1", port)).await;
+        let found: Option<String> = client.get("nope").await.unwrap();
+        assert_eq!(found, None);
+        let keys: Vec<String> = (0..100).map(key).collect();
+        let found: Vec<String> = client.mget(keys).await.unwrap();
+        assert_eq!(found, (0..100).map(|i| value(i, 1)).collect::<Vec<_>>());
+        let pipeline = client.pipeline();
+        for i in 0..500 {
+            let () = pipeline.get(key(i)).await.unwrap();
+        }
+        let found: Vec<String> = pipeline.all().await.unwrap();
+        assert_eq!(found, (0..500).map(|i| value(i, 1)).collect::<Vec<_>>());
+        client.quit().await.unwrap();
+    });
+}
+
+#[test]
+fn fred_goes_on_when_servers_are_killed() {
+    let mut cluster = Cluster::new();
+    let nodes = cluster.nodes.ports.map(|port| ("127.0.0.1", port)).to_vec();
+    runtime().block_on(async {
+        let client = fred_client(ServerConfig::new_clustered(nodes)).await;
+        for killed in [None, Some(0), Some(3)] {
+            killed.iter().for_each(|killed| cluster.kill(*killed));
+            for i in 0..ENTRIES {
+                let mut found: Result<String, _> = client.get(key(i)).await;
+                for _ in 0..TRIES {
+                    if found.is_ok() {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    found = client.get(key(i)).await;
+                }
+                assert_eq!(found.unwrap(), value(i, 1));
+            }
+        }
+        client.quit().await.unwrap();
     });
 }
