@@ -106,7 +106,7 @@ fn publish_rollback_and_marks_are_seen_by_status_and_fetch() {
 fn a_pinned_version_stays_in_the_remote_until_it_is_released() {
     let work = Work::new();
     for value in ["a", "b", "c"] {
-        work.write("a.csv", &format!("key,value\n1,{value}\n"));
+        work.write("a.csv", format!("key,value\n1,{value}\n"));
         work.ok("update s a.csv --key key");
         work.ok("deploy push s r");
     }
