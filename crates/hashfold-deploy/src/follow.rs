@@ -568,12 +568,20 @@ impl Follower {
         let is_wanted_now = self.current().contains(&(store.to_owned(), *target));
         let due = is_wanted_now.then(|| self.due());
         let lookout = self.lookout(store, number, stop, seen);
-        Ok(self.warm(&version, due, lookout)?.is_all().then_some(version))
+        let active = self.active_version(store);
+        Ok(self.warm(&version, active, due, lookout)?.is_all().then_some(version))
     }
 
-    /// Brings a version into memory, at the rate of transfers, if it is mapped: no lookup waits for the device when
-    /// it becomes current. Ends at the time, since 1970, from which on it must be current, if there is one.
-    fn warm(&self, version: &Version, due: Option<Duration>, lookout: Lookout) -> Result<Prepared> {
+    /// Brings what a version has beside the active one into memory, at the rate of transfers, if it is mapped: no
+    /// lookup waits for the device when it becomes current. Ends at the time, since 1970, from which on it must be
+    /// current, if there is one.
+    fn warm(
+        &self,
+        version: &Version,
+        active: Option<&Version>,
+        due: Option<Duration>,
+        lookout: Lookout,
+    ) -> Result<Prepared> {
         let (watch, is_interrupted) = lookout.watch();
         let (rate, clock) = (self.rate().clone(), self.env.clock.clone());
         let is_late = move |clock: &Arc<dyn Clock>| due.is_some_and(|due| clock.unix_time() >= due);
@@ -585,20 +593,25 @@ impl Follower {
             rate.take(own_clock.as_ref(), bytes);
             watch.add(0)
         });
-        match version.warm(&paced) {
+        match version.warm(active, &paced) {
             Err(_) if is_interrupted.load(Relaxed) => Ok(Prepared::Interrupted),
             Err(_) if is_late(&clock) => Ok(Prepared::All),
             warmed => Ok(warmed.map(|()| Prepared::All)?),
         }
     }
 
+    /// Returns the version of a store that is active, if it is open.
+    fn active_version(&self, store: &str) -> Option<&Version> {
+        let id = self.active.get(store)?;
+        self.open.get(&(store.to_owned(), *id)).map(|version| &**version)
+    }
+
     /// Opens a version of a local store. Tables that the active version has open are shared, unless they may
     /// be damaged.
     fn open_version(&self, store: &str, target: &Target) -> Result<Version> {
         let FollowedStore { folder, read, is_damaged, .. } = &self.options.stores[store];
-        let key = |id: u64| (store.to_owned(), id);
-        let is_repaired = self.attempts.contains_key(&key(target.id.0));
-        let active = self.active.get(store).and_then(|id| self.open.get(&key(*id)));
+        let is_repaired = self.attempts.contains_key(&(store.to_owned(), target.id.0));
+        let active = self.active_version(store);
         let opened = match active.filter(|_| !is_repaired && !is_damaged.load(Relaxed)) {
             Some(active) => Version::open_sharing(folder, target.version, read, active),
             None => Version::open(folder, target.version, read),

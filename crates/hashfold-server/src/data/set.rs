@@ -411,7 +411,7 @@ impl DataSet {
             return Ok(false);
         }
         // Lookups go on in the version before until this one is in memory. An error is met again by lookups.
-        let _ = version.warm(warming);
+        let _ = version.warm(held.map(|held| &**held), warming);
         self.opened.add(&version)?;
         self.show(View::of_version(version)?);
         Ok(true)

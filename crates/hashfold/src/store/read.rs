@@ -171,14 +171,15 @@ impl Version {
         self.tables.iter().map(|table| table.stats())
     }
 
-    /// Brings the entries of mapped tables into memory, so that no first lookup waits for the device. Does
-    /// nothing if they take more than half of the free memory ([`Disk::free_memory`]). Tables whose entries are
-    /// read from the device stay there. `watch` counts bytes, before they are read.
+    /// Brings the entries of mapped tables into memory, so that no first lookup waits for the device. Leaves
+    /// out tables that `used` has too, a version that is read already. Does nothing if they take more than half
+    /// of the free memory ([`Disk::free_memory`]). Tables whose entries are read from the device stay there.
+    /// `watch` counts bytes, before they are read.
     ///
     /// # Errors
     /// The error of `watch`; another process has cut a file.
-    pub fn warm(&self, watch: &Watch) -> Result<()> {
-        self.tables.warm(watch)
+    pub fn warm(&self, used: Option<&Version>, watch: &Watch) -> Result<()> {
+        self.tables.warm(used.map(|used| &used.tables), watch)
     }
 
     /// Returns the attribute with this name.

@@ -14,7 +14,7 @@ use crate::{
 };
 use rustix::io::Errno;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -97,14 +97,17 @@ impl OpenTables {
         self.tables.iter().filter_map(OnceLock::get)
     }
 
-    /// Brings the mapped tables into memory, unless they take more than half of it.
-    pub(super) fn warm(&self, watch: &Watch) -> Result<()> {
-        let mapped = self.iter().map(|table| table.stats());
-        let mapped = mapped.filter(|table| table.access == Access::Mapped);
-        let bytes: u64 = mapped.map(|table| table.data_bytes).sum();
+    /// Brings the mapped tables into memory that `used` does not have, unless they take more than half of it.
+    pub(super) fn warm(&self, used: Option<&OpenTables>, watch: &Watch) -> Result<()> {
+        let warm: HashSet<u64> =
+            used.iter().flat_map(|used| used.iter()).map(|table| table.stats().id).collect();
+        let cold = |table: &&Arc<Table>| {
+            table.stats().access == Access::Mapped && !warm.contains(&table.stats().id)
+        };
+        let bytes: u64 = self.iter().filter(cold).map(|table| table.stats().data_bytes).sum();
         match bytes > self.options.env.disk.free_memory() / 2 {
             true => Ok(()),
-            false => self.iter().try_for_each(|table| table.warm(watch)),
+            false => self.iter().filter(cold).try_for_each(|table| table.warm(watch)),
         }
     }
 
