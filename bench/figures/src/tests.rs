@@ -154,7 +154,7 @@ fn the_figures_of_the_paper_on_sal_hashing_are_drawn() {
         let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
         files.filter(|path| path.extension().is_some_and(|end| end == "svg"))
     };
-    assert_eq!(charts().count(), 12);
+    assert_eq!(charts().count(), 13);
     // Charts come from the rows alone.
     for path in charts().collect::<Vec<_>>() {
         let svg = fs::read_to_string(&path).unwrap();

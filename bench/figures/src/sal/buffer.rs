@@ -95,6 +95,16 @@ impl Buffer {
         self.shrink();
     }
 
+    /// Goes on with another policy, from the pages that the buffer has.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.queues = Default::default();
+        for (page, frame) in self.frames.clone() {
+            self.queue(frame.is_dirty).0.insert(frame.stamp, page);
+        }
+    }
+
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.frames.len()
     }

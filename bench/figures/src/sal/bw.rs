@@ -12,7 +12,11 @@ use std::collections::BTreeMap;
 
 /// Number of changes after which a page is written anew.
 const CHAIN: u32 = 8;
+/// Size of a change on the device, and in memory with its pointer and header.
 const CHANGE_BYTES: u64 = LOG_RECORD_SIZE as u64;
+const CHANGE_MEMORY_BYTES: u64 = 40;
+/// Size of an entry of the mapping table, which is in memory.
+const MAPPING_BYTES: u64 = 8;
 const RECORD_BYTES: u64 = 16;
 /// Size of the header of whatever is appended to the store.
 const HEADER_BYTES: u64 = 32;
@@ -60,7 +64,7 @@ impl BwTree {
             counts: Counts::default(),
             dice,
             directory: Directory::new(),
-            leaves: vec![Leaf { cached: None, ..Leaf::default() }],
+            leaves: vec![Leaf::default()],
             cached: BTreeMap::new(),
             changed: BTreeMap::new(),
             now: 0,
@@ -99,7 +103,7 @@ impl BwTree {
             self.changed.remove(&stamp);
         }
         let changes = std::mem::take(&mut this.changes);
-        self.used_bytes -= u64::from(changes) * CHANGE_BYTES;
+        self.used_bytes -= u64::from(changes) * CHANGE_MEMORY_BYTES;
         changes
     }
 
@@ -108,7 +112,7 @@ impl BwTree {
         self.now += 1;
         let this = &mut self.leaves[leaf];
         this.changes += 1;
-        self.used_bytes += CHANGE_BYTES;
+        self.used_bytes += CHANGE_MEMORY_BYTES;
         if is_new {
             this.records += 1;
             self.used_bytes += if this.cached.is_some() { RECORD_BYTES } else { 0 };
@@ -141,7 +145,7 @@ impl BwTree {
     }
 
     fn shrink(&mut self) {
-        while self.used_bytes > self.memory_bytes {
+        while self.used_bytes + self.leaves.len() as u64 * MAPPING_BYTES > self.memory_bytes {
             if let Some((_, &leaf)) = self.cached.first_key_value() {
                 self.unload(leaf);
             } else if let Some((_, &leaf)) = self.changed.first_key_value() {

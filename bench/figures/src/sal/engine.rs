@@ -1,7 +1,7 @@
 //! SAL-hashing, simulated: sets, log regions, merges and virtual splits.
 
 use super::{
-    buffer::{Buffer, Page},
+    buffer::{Buffer, Page, Policy},
     device::{Counts, NVME},
     dice::Dice,
     groups::{Groups, SET_GROUPS_MAX, address, bucket_page, head_page},
@@ -16,8 +16,11 @@ use super::{
 /// Pages of virtual splits, and of log regions, have numbers from here on.
 const VIRTUAL: Page = 1 << 40;
 const LOG: Page = 1 << 41;
-/// False-positive rate of a Bloom filter; the paper does not give it.
-const FALSE_POSITIVES: f64 = 0.01;
+/// False-positive rate of a Bloom filter in a log-head, which the paper does not give: 16 filters fit a
+/// page at this rate.
+const PAGE_FALSE_POSITIVES: f64 = 0.01;
+/// False-positive rate of a Bloom filter in memory, of 12 bits per key.
+const MEMORY_FALSE_POSITIVES: f64 = 0.0031;
 /// Largest part of the memory that is the log buffer.
 const LOG_BUFFER_PART: f64 = 0.15;
 /// Part of the memory that is the log buffer at first: 4 MB of 64 MB.
@@ -112,7 +115,12 @@ pub struct Sal {
 
 impl Sal {
     pub fn new(layout: Layout, sizes: Sizes, mut buffer: Buffer, dice: Dice) -> Sal {
-        let log_pages = (sizes.memory as f64 * LOG_BUFFER_START).max(1.0);
+        let part = match layout {
+            Layout::Paper => LOG_BUFFER_START,
+            // No flush is expensive enough to make this log buffer grow.
+            Layout::Packed => LOG_BUFFER_PART,
+        };
+        let log_pages = (sizes.memory as f64 * part).max(1.0);
         buffer.resize(sizes.memory - log_pages as usize);
         let buckets = 2 * sizes.group as usize;
         Sal {
@@ -134,6 +142,10 @@ impl Sal {
             direct: Counts::default(),
             events: Events::default(),
         }
+    }
+
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.buffer.set_policy(policy);
     }
 
     pub fn set_memory(&mut self, pages: usize) {
@@ -174,6 +186,13 @@ impl Sal {
         }
     }
 
+    fn false_positives(&self) -> f64 {
+        match self.layout {
+            Layout::Paper => PAGE_FALSE_POSITIVES,
+            Layout::Packed => MEMORY_FALSE_POSITIVES,
+        }
+    }
+
     fn log_bytes(&self) -> f64 {
         self.log_pages * PAGE_SIZE
     }
@@ -195,7 +214,7 @@ impl Sal {
             + NVME.read_pages(group)
             + members * NVME.write_pages(group)
             + written * NVME.write;
-        let lookup = (heads + pages * FALSE_POSITIVES) * NVME.read;
+        let lookup = (heads + pages * self.false_positives()) * NVME.read;
         (time / lookup).ceil().clamp(1.0, f64::from(LOOKUPS_MAX)) as u32
     }
 
@@ -420,6 +439,9 @@ impl Sal {
 
     /// Makes the log buffer larger if flushes are too expensive, and smaller after calm times.
     fn adapt_to_flush(&mut self) {
+        if self.layout == Layout::Packed {
+            return;
+        }
         if self.flush_cost > FLUSH_PART * WRITE_COST_LIMIT {
             self.calm = 0;
             self.resize(self.log_pages + 1.0);
@@ -491,7 +513,7 @@ impl Sal {
                 return true;
             }
             place -= u64::from(records);
-            if self.dice.chance(FALSE_POSITIVES) {
+            if self.dice.chance(self.false_positives()) {
                 self.buffer.fetch(page);
             }
         }

@@ -69,6 +69,7 @@ pub fn round(world: &World) -> Round {
     }
     overflow(world, &mut round);
     split_memory(world, &mut round);
+    overflow_curves(&mut round);
     write_costs(&mut round);
     group_sizes(world, &mut round);
     policies(world, &mut round);
@@ -77,7 +78,7 @@ pub fn round(world: &World) -> Round {
 
 /// Traces A to E for one index.
 fn grow(world: &World, kind: Kind, round: &mut Round) {
-    let mut index = world.index(kind, Policy::Lru, GROUP);
+    let mut index = world.index(kind, GROUP);
     let mut keys = 0;
     for millions in MILLIONS {
         let end = world.scaled(millions * 1_000_000);
@@ -169,6 +170,21 @@ fn split_memory(world: &World, round: &mut Round) {
     }
 }
 
+/// Figures 2 and 3, and the virtual splits per bucket: computed.
+fn overflow_curves(round: &mut Round) {
+    type Curve = fn(f64) -> f64;
+    let curves: [(&str, Curve); 3] = [
+        ("unsplit buckets that overflow", theory::unsplit_overflow),
+        ("records in buckets that overflow", theory::records_in_overflow),
+        ("virtual splits by all buckets", theory::splits_per_bucket),
+    ];
+    for (series, curve) in curves {
+        for split_factor in (0..=50).map(|i| f64::from(i) / 50.0) {
+            round.add("sal-fig3", series, split_factor, vec![("part", curve(split_factor))]);
+        }
+    }
+}
+
 /// Figure 15: computed, for 80 million records.
 fn write_costs(round: &mut Round) {
     let merged = f64::from(theory::LOG_PAGE_RECORDS) * theory::REGION_PAGES_MAX as f64;
@@ -184,7 +200,7 @@ fn group_sizes(world: &World, round: &mut Round) {
     let keys = world.scaled(80_000_000);
     for kind in [Kind::Sal, Kind::SalPacked] {
         for group in GROUPS {
-            let mut index = world.index(kind, Policy::Lru, group);
+            let mut index = world.index(kind, group);
             world.insert(&mut *index, 0, keys);
             let before = index.counts();
             let requests = world.requests(keys, Locality::Uniform);
@@ -196,17 +212,25 @@ fn group_sizes(world: &World, round: &mut Round) {
     }
 }
 
-/// Figures 17 and 18: Trace E by buffer policy.
+/// Figures 17 and 18: Trace E by buffer policy, on indexes built with LRU.
 fn policies(world: &World, round: &mut Round) {
     let keys = world.scaled(80_000_000);
-    for (kind, name) in [(Kind::Linear, "linear"), (Kind::Sal, "SAL")] {
-        for (policy, policy_name) in
-            [(Policy::Lru, "LRU"), (Policy::Cfdc, "CFDC"), (Policy::Fd, "FD-buffer")]
-        {
-            let mut index = world.index(kind, policy, GROUP);
-            world.insert(&mut *index, 0, keys);
-            let series = format!("{name}, {policy_name}");
-            mixed(world, ("sal-fig17", &series), &*index, (keys, Locality::HotBuckets(80)), round);
+    let sizes = Sizes { group: GROUP, memory: world.memory() };
+    let buffer = || Buffer::new(Policy::Lru, sizes.memory);
+    let mut linear = Linear::new(buffer(), world.dice(400));
+    let mut sal = Sal::new(Layout::Paper, sizes, buffer(), world.dice(401));
+    world.insert(&mut linear, 0, keys);
+    world.insert(&mut sal, 0, keys);
+    let locality = Locality::HotBuckets(80);
+    for (policy, name) in [(Policy::Lru, "LRU"), (Policy::Cfdc, "CFDC"), (Policy::Fd, "FD-buffer")]
+    {
+        let (mut linear, mut sal) = (linear.clone(), sal.clone());
+        linear.set_policy(policy);
+        sal.set_policy(policy);
+        let both: [(&str, &dyn Index); 2] = [("linear", &linear), ("SAL", &sal)];
+        for (index_name, index) in both {
+            let series = format!("{index_name}, {name}");
+            mixed(world, ("sal-fig17", &series), index, (keys, locality), round);
         }
     }
 }
@@ -241,6 +265,16 @@ pub fn claims(round: &Round) -> Vec<Claim> {
     let optimum = round.column("sal-fig14", "addresses alone", "kib");
     let largest = optimum.into_iter().fold(0.0, f64::max);
     plain("G: largest memory of addresses alone, KiB", (512.0, 512.0), largest);
+    plain(
+        "merge rule: cost by the best in hindsight, p = 100",
+        (1.58, 1.58),
+        theory::competitive_ratio(100),
+    );
+    for (policy, paper) in [("CFDC", (-92.0, -35.0)), ("FD-buffer", (-91.0, -36.0))] {
+        let series = ["SAL", "linear"].map(|index| format!("{index}, {policy}"));
+        let number = round.change("sal-fig17", [&series[0], &series[1]], "nvme_us");
+        plain(&format!("E: time of SAL against linear, both with {policy}, %"), paper, number);
+    }
     let a = [(Kind::BwTree, (-23.0, -23.0))];
     let d = [
         (Kind::Linear, (-60.0, -52.0)),

@@ -45,7 +45,15 @@ const PARTS: (&str, &str) = ("search_part", "part of the operations that are sea
 const SPLIT: (&str, &str) = ("split_factor", "part of the buckets that are split");
 const GROUPS: (&str, &str) = ("group_buckets", "buckets in a group");
 
-const FIGURES: [Figure; 10] = [
+const FIGURES: [Figure; 11] = [
+    Figure {
+        name: "sal-fig3",
+        title: "Figures 2 and 3: overflow by the split factor, computed",
+        x: SPLIT,
+        x_scale: Scale::Linear,
+        y: ("part", "part of the buckets or records"),
+        y_scale: Scale::Linear,
+    },
     Figure {
         name: "sal-fig6",
         title: "Figures 6 and 7: random inserts (Trace A), simulated",
@@ -180,7 +188,8 @@ impl Figure {
             round.0.iter().filter(|cell| cell.file == self.name).cloned().collect()
         };
         let cells: Vec<Vec<Cell>> = rounds.iter().map(mine).collect();
-        let source = if self.name == "sal-fig15" { THEORY } else { OURS };
+        let is_computed = ["sal-fig3", "sal-fig15"].contains(&self.name);
+        let source = if is_computed { THEORY } else { OURS };
         let row = |i: usize| {
             let Cell { series, x, columns, .. } = &cells[0][i];
             let row = Row::new("index", series.clone(), source).number(self.x.0, *x);
@@ -236,7 +245,8 @@ impl Figure {
     fn look(&self, i: usize) -> (Look, RGBColor) {
         let looks = [Look::DottedLine, Look::Dashed, Look::Line];
         match self.name {
-            "sal-fig17" => (looks[i % 3], [chart::ORANGE, chart::BLUE][i / 3 % 2]),
+            "sal-fig17" => (looks[i / 2 % 3], [chart::ORANGE, chart::BLUE][i % 2]),
+            "sal-fig3" | "sal-fig15" => (Look::Line, COLOURS[(i + 3) % COLOURS.len()]),
             "sal-fig13" => (looks[i % 2], [chart::ORANGE, chart::BLUE][i / 2 % 2]),
             "sal-fig14" => (looks[2 - i % 2], [chart::BLUE, chart::TEAL][i % 2]),
             "sal-fig16" => (Look::DottedLine, [chart::SKY, chart::BLUE][i % 2]),
@@ -265,7 +275,7 @@ fn claim_rows(rounds: &[Round]) -> Vec<Row> {
             .number("paper_most", *most);
         ours.iter().enumerate().fold(row, |row, (j, (name, _))| {
             let values: Vec<f64> = all.iter().map(|claims| claims[i].ours[j].1).collect();
-            row.spread(name, &Samples::from(values), 1)
+            row.spread(name, &Samples::from(values), 2)
         })
     };
     (0..all[0].len()).map(row).collect()

@@ -1,7 +1,7 @@
 //! The indexes that the paper compares with: linear, extendible and lazy-split hashing, by pages.
 
 use super::{
-    buffer::Buffer,
+    buffer::{Buffer, Policy},
     device::Counts,
     dice::Dice,
     groups::address,
@@ -36,6 +36,10 @@ pub struct Linear {
 impl Linear {
     pub fn new(buffer: Buffer, dice: Dice) -> Linear {
         Linear { buffer, dice, records: 0, buckets: vec![0; 2] }
+    }
+
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.buffer.set_policy(policy);
     }
 
     pub fn set_memory(&mut self, pages: usize) {

@@ -198,9 +198,9 @@ fn the_buffer_agrees_with_a_naive_one() {
     for _ in 0..5000 {
         let (page, is_dirty) = (dice.below(30), dice.chance(0.4));
         if is_dirty {
-            buffer.modify(page)
+            buffer.modify(page);
         } else {
-            buffer.fetch(page)
+            buffer.fetch(page);
         }
         let (read, written) = naive.touch(page, is_dirty);
         (reads, writes) = (reads + read, writes + written);

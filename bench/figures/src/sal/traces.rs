@@ -90,9 +90,9 @@ impl World {
         KeyHash::of(&i.to_le_bytes(), Seed(self.seed)).high()
     }
 
-    pub fn index(&self, kind: Kind, policy: Policy, group: u64) -> Box<dyn Index> {
+    pub fn index(&self, kind: Kind, group: u64) -> Box<dyn Index> {
         let memory = self.memory();
-        let (buffer, dice) = (Buffer::new(policy, memory), self.dice(kind as u64));
+        let (buffer, dice) = (Buffer::new(Policy::Lru, memory), self.dice(kind as u64));
         let sizes = Sizes { group, memory };
         match kind {
             Kind::Linear => Box::new(Linear::new(buffer, dice)),
