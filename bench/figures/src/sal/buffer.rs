@@ -190,13 +190,12 @@ impl Buffer {
     }
 
     fn remember(&mut self, page: Page, is_dirty: bool) {
+        // Several pages are evicted at one time when the buffer is made smaller.
+        self.now += 1;
         let (ghosts, queue) = &mut self.ghosts[usize::from(is_dirty)];
         if let Some(old) = ghosts.insert(page, self.now) {
             queue.0.remove(&old);
         }
-        // Several pages are evicted at one time when the buffer is made smaller.
-        self.now += 1;
-        ghosts.insert(page, self.now);
         queue.0.insert(self.now, page);
         if ghosts.len() > self.capacity / 2
             && let Some((_, oldest)) = queue.0.pop_first()

@@ -162,6 +162,13 @@ impl Sal {
         u64::from(pages + virtuals + self.sets.iter().map(fresh).sum::<u32>())
     }
 
+    /// Returns the number of groups of the largest set.
+    #[cfg(test)]
+    pub fn largest_set(&self) -> usize {
+        let owners = (0..self.groups.count()).filter(|&group| self.groups.owner(group) == group);
+        owners.map(|set| self.groups.members(set).count()).max().unwrap_or(0)
+    }
+
     fn set_of(&self, hash: u64) -> (u64, u64) {
         let bucket = address(hash, self.buckets.len() as u64);
         (self.groups.owner(bucket / self.sizes.group), bucket)

@@ -28,11 +28,11 @@ pub fn head_page(group: u64, group_size: u64) -> u64 {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
-    /// Its records are in the lazy group of its set.
+    /// Has no records: those of its keys are in the lazy group of its set.
     Empty,
-    /// It has the records of its whole set.
+    /// Has the records of its whole set.
     Lazy,
-    /// It is a set of its own.
+    /// Is a set of its own.
     Split,
 }
 

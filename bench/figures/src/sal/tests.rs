@@ -10,6 +10,7 @@ use super::{
     rivals::{Extendible, LazySplit, Linear},
     splits,
     theory::{self, Writes},
+    traces::{Cost, GROUP, Kind, Locality, World},
 };
 use hashfold::{KeyHash, Seed};
 use std::collections::HashMap;
@@ -279,6 +280,7 @@ fn sal_hashing_loses_no_record() {
             }
             if i % 1000 == 0 {
                 assert_eq!(index.all_records(), i, "{layout:?}");
+                assert!(index.largest_set() < groups::SET_GROUPS_MAX, "{layout:?}");
             }
         }
         assert!(index.events.merges > index.events.drawn_merges, "{layout:?}");
@@ -322,4 +324,45 @@ fn a_copy_goes_on_alone() {
     (0..500).for_each(|i| copy.miss(i << 3));
     assert_eq!(index.counts(), before);
     assert!(copy.counts().reads > before.reads);
+}
+
+/// Counts of another program for Trace A, at an eighth of the paper's sizes.
+#[test]
+fn inserts_cost_at_a_small_scale_what_they_cost_at_a_large_one() {
+    let world = World { scale: 256, seed: 1 };
+    let known = [
+        (Kind::Linear, [(0.44, 0.37), (0.91, 0.75), (1.12, 0.92)]),
+        (Kind::Extendible, [(0.33, 0.34), (0.73, 0.74), (0.91, 0.91)]),
+    ];
+    for (kind, costs) in known {
+        let mut index = world.index(kind, GROUP);
+        let mut keys = 0;
+        for (millions, (reads, writes)) in [10, 40, 160].into_iter().zip(costs) {
+            let end = world.scaled(millions * 1_000_000);
+            world.insert(&mut *index, keys, end);
+            keys = end;
+            let cost = Cost::of(&index.counts(), keys, GROUP);
+            near(cost.reads / reads, 1.0, 0.06);
+            near(cost.writes / writes, 1.0, 0.06);
+        }
+    }
+}
+
+#[test]
+fn sal_hashing_takes_half_the_time_of_linear_hashing() {
+    let world = World { scale: 256, seed: 1 };
+    let keys = world.scaled(80_000_000);
+    let time = |kind| {
+        let mut index = world.index(kind, GROUP);
+        world.insert(&mut *index, 0, keys);
+        let requests = world.requests(keys, Locality::Uniform);
+        let part = |i| f64::from(i) / 5.0;
+        let times =
+            (0..=5).map(|i| requests.run(&mut *index.fork(), world.operations(), part(i)).nvme_us);
+        times.sum::<f64>()
+    };
+    let linear = time(Kind::Linear);
+    for kind in [Kind::Sal, Kind::SalPacked] {
+        near(time(kind) / linear, 0.45, 0.08);
+    }
 }
