@@ -4,6 +4,7 @@
 //! - The post on Voldemort's read-only stores, *Building a terabyte-scale data cycle at LinkedIn with
 //!   Hadoop and Project Voldemort* (2009).
 //! - Bender et al., *Don't Thrash: How to Cache your Hash on Flash* (2011).
+//! - Jin et al., *SAL-Hashing: A Self-Adaptive Linear Hashing Index for SSDs* (2020), simulated.
 //!
 //! Each command writes JSON Lines and an SVG, with the paper's values beside ours. If the paper only draws
 //! a curve, its values are not estimated: expected sizes are computed by its formulas, other curves
@@ -15,6 +16,7 @@
 //! items ── builds ─────┤
 //!   └───── stores ─────┤
 //! cascade (filters) ───┤
+//! sal (a simulator) ───┤
 //! paper ───────────────┘
 //! ```
 
@@ -30,6 +32,7 @@ mod measure;
 mod paper;
 mod pictures;
 mod queries;
+mod sal;
 mod sheet;
 mod sizes;
 mod stores;
@@ -63,8 +66,8 @@ struct Cli {
 /// The options of all commands.
 #[derive(Args, Clone, Debug)]
 struct Options {
-    /// Folder for results and charts; results/ect, results/store, results/voldemort or results/cascade by
-    /// default.
+    /// Folder for results and charts; results/ect, results/store, results/voldemort, results/cascade or
+    /// results/sal by default.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Folder for tables and their inputs, on the device to measure; a temporary folder in it is
@@ -141,6 +144,8 @@ enum Command {
     CascadeLookups(CascadeKeys),
     /// The paper on cascade filters: the cost of removals.
     CascadeTombstones(CascadeKeys),
+    /// The paper on SAL-hashing: all figures, by a simulator that counts I/O.
+    Sal(SalTraces),
     /// Every figure and table.
     All,
     /// Write URL-like keys and their values to standard output, for `hashfold build - --format raw`.
@@ -253,6 +258,13 @@ struct CascadeKeys {
     lookups: Option<u64>,
 }
 
+#[derive(Args, Clone, Debug, Default)]
+struct SalTraces {
+    /// Divides the paper's records, operations and memory by this number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=16384))]
+    scale: Option<u64>,
+}
+
 #[derive(Args, Clone, Debug)]
 struct Urls {
     /// Number of keys.
@@ -294,6 +306,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::CascadeQuotient(slots) => cascade::quotient(options, slots),
         Command::CascadeLookups(keys) => cascade::lookups(options, keys),
         Command::CascadeTombstones(keys) => cascade::tombstones(options, keys),
+        Command::Sal(traces) => sal::all(options, traces),
         Command::All => all(options),
         Command::Urls(urls) => items::write_urls(urls.count, urls.values, options.seed),
     }
@@ -316,7 +329,8 @@ fn all(options: &Options) -> Result<()> {
     cascade::figure_3(options, &CascadeRuns::default())?;
     cascade::quotient(options, &CascadeSlots::default())?;
     cascade::lookups(options, &CascadeKeys::default())?;
-    cascade::tombstones(options, &CascadeKeys::default())
+    cascade::tombstones(options, &CascadeKeys::default())?;
+    sal::all(options, &SalTraces::default())
 }
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
 //! The pictures of all commands, which can be drawn again from files of results.
 
 use crate::{
-    Command, Options, Result, cascade, construction, growth, queries,
+    Command, Options, Result, cascade, construction, growth, queries, sal,
     sheet::{self, Draw},
     sizes, tradeoff, updates, voldemort,
 };
@@ -57,6 +57,9 @@ pub fn draw(command: &Command, options: &Options) -> Result<()> {
         let path = folder.join(format!("{}.jsonl", picture.name));
         (picture.draw)(&sheet::read(&path)?, &path.with_extension("svg"))?;
     }
+    if matches!(command, Command::Sal(_) | Command::All) {
+        sal::draw(options)?;
+    }
     Ok(())
 }
 
@@ -80,6 +83,6 @@ fn names(command: &Command) -> &'static [&'static str] {
         Command::CascadeQuotient(_) => &["cascade-quotient"],
         Command::CascadeLookups(_) => &["cascade-lookups"],
         Command::CascadeTombstones(_) => &["cascade-tombstones"],
-        Command::All | Command::Urls(_) => &[],
+        Command::All | Command::Sal(_) | Command::Urls(_) => &[],
     }
 }

@@ -144,6 +144,28 @@ fn the_figures_of_the_paper_on_cascade_filters_are_drawn() {
 }
 
 #[test]
+fn the_figures_of_the_paper_on_sal_hashing_are_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    figures(folder.path(), "sal").unwrap();
+    let claims = Table::read(&folder.path().join("sal-claims.jsonl"));
+    let ours = claims.0.iter().filter(|row| row["filters_in_ram_nvme"].is_number());
+    assert_eq!(ours.count(), 9);
+    let charts = || {
+        let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|end| end == "svg"))
+    };
+    assert_eq!(charts().count(), 13);
+    // Charts come from the rows alone.
+    for path in charts().collect::<Vec<_>>() {
+        let svg = fs::read_to_string(&path).unwrap();
+        assert!(!svg.contains("NaN"), "{}", path.display());
+        fs::remove_file(&path).unwrap();
+        figures(folder.path(), "sal --draw").unwrap();
+        assert!(fs::read_to_string(&path).unwrap() == svg, "{}", path.display());
+    }
+}
+
+#[test]
 fn larger_buckets_take_fewer_bits() {
     let folder = tempfile::tempdir().unwrap();
     figures(folder.path(), "fig10").unwrap();
