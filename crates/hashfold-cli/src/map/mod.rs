@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 /// Change keys one by one, durable at once: a mutable map on flash
 ///
 /// A map takes puts and deletions at any time, and survives a crash at any moment. A lookup takes one
-/// device read. Keys and values have at most 1 KiB each. One process has a map open at a time, also
+/// device read. Keys have at most 1 KiB, values at most 64 MiB. One process has a map open at a time, also
 /// for reading. `hashfold get`, `scan`, `stat` and `verify` take the folder of a map, too.
 #[derive(Args, Debug)]
 pub(crate) struct MapArgs {

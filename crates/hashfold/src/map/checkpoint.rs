@@ -97,6 +97,7 @@ fn publish(
     })?;
     published.seq = position.seq;
     published.images = vec![groups];
+    core.forget_logged(position.seq);
     // A catalog that cannot be removed now is removed after a later checkpoint.
     let _ = core.folder.remove(|file| catalog::is_catalog(file) && file != name);
     Ok(())

@@ -20,7 +20,8 @@
 //! - [`Transaction`]: several reads and writes, as if at one moment.
 //! - [`Snapshot`]: the state at one moment; its [`Snapshot::scan`] is a [`Run`](crate::run::Run),
 //!   from which any other data set is built.
-//! - Keys and values have at most [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`] bytes.
+//! - Keys and values have at most [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`] bytes. A value above
+//!   1 KiB has blocks of its own, is written once, and costs a lookup one more read.
 //! - One process has a map open, also for reading.
 //!
 //! Formats: `docs/formats/map.md`. What was taken from the paper, and what was changed:
@@ -39,6 +40,7 @@ mod flush;
 mod group;
 mod handle;
 mod item;
+mod large;
 mod list;
 mod log;
 mod lookup;
