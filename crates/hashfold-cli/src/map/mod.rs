@@ -1,6 +1,7 @@
 //! `hashfold map`: keys that change one by one. Each verb has a file; `get` and `scan` are those of
 //! all data sets.
 
+mod backup;
 mod compact;
 mod create;
 mod delete;
@@ -41,6 +42,7 @@ enum Verb {
     Stat(stat::StatArgs),
     Verify(verify::VerifyArgs),
     Compact(compact::CompactArgs),
+    Backup(backup::BackupArgs),
 }
 
 pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
@@ -56,5 +58,6 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
         Verb::Stat(args) => stat::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Compact(args) => compact::run(args),
+        Verb::Backup(args) => backup::run(args),
     }
 }

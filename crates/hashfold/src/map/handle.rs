@@ -1,7 +1,7 @@
 //! `Map`: the handle of an open map.
 
 use super::{
-    Durability, MapFigures, MapOptions, MapStats, Snapshot, Transaction,
+    Durability, MapFigures, MapOptions, MapStats, Snapshot, Transaction, backup,
     block::INLINE_BYTES_MAX,
     checkpoint::Goal,
     core::Core,
@@ -361,6 +361,17 @@ impl Map {
     /// and is repeated when it is due again.
     pub fn background_error(&self) -> Option<Error> {
         self.core().tasks.error.lock().expect("nothing panics under this lock").take()
+    }
+
+    /// Writes the entries of this moment to a new map in another folder, with the same seed and
+    /// attributes. Changes go on meanwhile. After an error or a crash, the folder is not a map, and a
+    /// backup there can be repeated. The unit of `watch` is entries.
+    ///
+    /// # Errors
+    /// `Exists` if there is a map in the folder, `WrongKind` if there is another data set; the errors
+    /// of [`Map::get`]; the disk is full.
+    pub fn backup(&self, folder: impl AsRef<Path>, watch: &Watch) -> Result<()> {
+        backup::backup(self.core(), folder.as_ref(), watch)
     }
 
     /// Checks all blocks, as they are now. The unit of `watch` is bytes.

@@ -52,7 +52,7 @@ pub(super) fn merge(core: &Core, group: &Arc<Group>) -> Result<()> {
 }
 
 /// Writes the span of a key range, in halves while it has more blocks than a group may have.
-fn write_spans<'a>(
+pub(super) fn write_spans<'a>(
     core: &Core,
     prefix: Prefix,
     (items, bytes): (&[Item], &[u8]),

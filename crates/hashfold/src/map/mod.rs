@@ -27,6 +27,7 @@
 //! Formats: `docs/formats/map.md`. What was taken from the paper, and what was changed:
 //! `docs/papers/sal.md`.
 
+mod backup;
 mod batch;
 mod block;
 mod bloom;

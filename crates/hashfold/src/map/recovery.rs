@@ -52,6 +52,19 @@ const WRITES_LOST_MAX: u64 = 1 << 28;
 /// # Errors
 /// `Exists` if there is a map in the folder.
 pub(super) fn create(folder: &Path, options: MapOptions) -> Result<Core> {
+    let core = begin(folder, options)?;
+    publish(
+        &core,
+        core.directory.all().iter().map(|group| group.state().stored.clone()).collect(),
+    )?;
+    open_log(core, 0, 0, Owners::default())
+}
+
+/// Begins a map: the folder is one after [`publish`].
+///
+/// # Errors
+/// `Exists` if there is a map in the folder.
+pub(super) fn begin(folder: &Path, options: MapOptions) -> Result<Core> {
     options.check()?;
     let folder = LockedFolder::create(options.env.disk.clone(), folder, Kind::Map, Site::Own)?;
     folder::check_kind(&*folder.disk, &folder.path, Kind::Map)?;
@@ -71,10 +84,13 @@ pub(super) fn create(folder: &Path, options: MapOptions) -> Result<Core> {
         next_write: 1,
         attributes: options.attributes.clone(),
     };
-    let core = Core::new(folder, (identity, options), Space::new(file)?, start);
-    publish_first(&core)?;
-    core.folder.remove(|name| name == FIRST_NAME)?;
-    open_log(core, 0, 0, Owners::default())
+    Ok(Core::new(folder, (identity, options), Space::new(file)?, start))
+}
+
+/// Publishes a new map with these groups, which are in order.
+pub(super) fn publish(core: &Core, groups: Vec<Arc<Stored>>) -> Result<()> {
+    publish_first(core, groups)?;
+    core.folder.remove(|name| name == FIRST_NAME)
 }
 
 /// Opens a map: reads its catalog, and replays the log.

@@ -3,7 +3,7 @@
 use super::{
     core::Core,
     item::{Change, Value},
-    large::{self, Pointer},
+    large::{self, Owner, Pointer},
     list::List,
     lookup::{self, in_blocks},
     read::{Changes, group_run},
@@ -31,10 +31,18 @@ struct State {
 }
 
 /// A group at one moment.
-struct View {
-    stored: Arc<Stored>,
+pub(super) struct View {
+    pub(super) stored: Arc<Stored>,
     /// The changes in RAM, newest first.
-    lists: Vec<Arc<List>>,
+    pub(super) lists: Vec<Arc<List>>,
+}
+
+impl View {
+    /// Returns the owner of a large value.
+    pub(super) fn owner(&self, first: u64) -> Option<&Owner> {
+        let in_lists = self.lists.iter().find_map(|list| list.owners.get(first));
+        in_lists.or_else(|| self.stored.owner(first))
+    }
 }
 
 /// Takes a snapshot. Writers wait while the lists of all groups are taken.
@@ -66,6 +74,11 @@ impl Snapshot {
     /// Returns the sequence number after the last change in the snapshot.
     pub fn seq(&self) -> u64 {
         self.0.seq
+    }
+
+    /// Returns all groups in order.
+    pub(super) fn views(&self) -> &[View] {
+        &self.0.groups
     }
 
     /// Looks up a key.
@@ -120,9 +133,7 @@ impl Scan {
     /// Reads a large value of the current group.
     fn read_large(&self, pointer: Pointer) -> Result<Vec<u8>> {
         let State { core, groups, .. } = &*self.snapshot.0;
-        let View { stored, lists } = &groups[self.next - 1];
-        let in_lists = lists.iter().find_map(|list| list.owners.get(pointer.first));
-        let owner = in_lists.or_else(|| stored.owner(pointer.first));
+        let owner = groups[self.next - 1].owner(pointer.first);
         large::read(&*core.space.file, core.identity.id, pointer, owner)
     }
 }

@@ -319,6 +319,40 @@ fn long_keys_and_values_are_refused_and_the_longest_are_not() {
     assert_eq!(map.get("").unwrap(), Some(Vec::new()));
 }
 
+/// A backup is a map with the entries of its moment, whatever changes later.
+#[test]
+fn a_backup_is_the_map_at_one_moment() {
+    let attributes = vec![("name".to_owned(), b"value".to_vec())];
+    let env = Env::simulated(1);
+    let options = tiny(env.clone());
+    let map = Map::create(folder(), options.clone().attributes(attributes)).unwrap();
+    let mut random = Numbers::new(21);
+    let mut model = Model::new();
+    for i in 0..1200 {
+        let (key, value) = (random.key(400), random.value());
+        if i % 5 == 0 {
+            map.delete(&key).unwrap();
+            model.remove(&key);
+        } else {
+            map.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+    }
+    // Entries change while they are copied.
+    let writer = map.clone();
+    let watch = Watch::new(move |_| writer.put("later", [5; 3000]).map(drop));
+    let seq = map.seq();
+    map.backup("copy", &watch).unwrap();
+    assert!(map.seq() > seq);
+    assert!(matches!(map.backup("copy", &watch).unwrap_err().kind(), ErrorKind::Exists));
+    assert!(map.backup(folder(), &watch).unwrap_err().is_busy());
+    drop((map, watch));
+    let copy = Map::open_with("copy", options).unwrap();
+    assert_eq!((copy.seed(), copy.attribute("name")), (SEED, Some(&b"value"[..])));
+    check(&copy, &model, 400, "the copy");
+    check_space(copy, &model);
+}
+
 #[test]
 fn a_map_is_open_once_and_made_once() {
     let options = tiny(Env::simulated(1));
