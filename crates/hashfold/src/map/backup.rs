@@ -51,7 +51,7 @@ fn copy_group(
             Value::Large(pointer) => {
                 let owner = view.owner(pointer.first);
                 let value = large::read(&*core.space.file, core.identity.id, pointer, owner)?;
-                let (pointer, owner) = large::write(new, &value)?;
+                let (pointer, owner) = new.write_large(&value)?;
                 owners.insert(&owner);
                 Change { value: Value::Large(pointer), ..change }
             }

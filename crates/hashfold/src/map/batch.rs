@@ -3,7 +3,8 @@
 use super::{
     block,
     item::{Change, Item, Value},
-    large::{Owner, POINTER_SIZE, Pointer},
+    large::{self, Owner},
+    pointer::{POINTER_SIZE, Pointer},
     sizes::Sizes,
 };
 use crate::{error::Result, key::KeyHash, run::Entry};
@@ -72,7 +73,7 @@ pub(super) fn owners<'a>(
     for item in items.iter().filter(|item| item.is_large()) {
         let at = item.start as usize + usize::from(item.key_size);
         let pointer = Pointer::decode(&bytes[at..][..POINTER_SIZE])?;
-        owners.push(pointer.check_owner(find(pointer.first))?.clone());
+        owners.push(large::check_owner(pointer, find(pointer.first))?.clone());
     }
     owners.sort_unstable_by_key(|owner: &Owner| owner.first);
     Ok(owners.into())

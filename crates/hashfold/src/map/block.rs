@@ -28,7 +28,7 @@
 
 use super::{
     item::{Change, Item, Value},
-    large::{POINTER_SIZE, Pointer},
+    pointer::{INLINE_BYTES_MAX, POINTER_SIZE, Pointer},
 };
 use crate::{
     codec::{Decoder, within},
@@ -52,11 +52,8 @@ const EQUAL_SIZES: u8 = 2;
 
 /// The longest key of a map, in bytes: a quarter of a block.
 pub const KEY_BYTES_MAX: usize = BLOCK_SIZE / 4;
-/// The longest value of a map, in bytes.
-pub const VALUE_BYTES_MAX: usize = 64 << 20;
-/// The longest value that is not large, in bytes: a quarter of a block.
-pub(super) const INLINE_BYTES_MAX: usize = BLOCK_SIZE / 4;
 const _: () = assert!(HEAD_SIZE + 1 + SLOT_SIZE + KEY_BYTES_MAX + INLINE_BYTES_MAX <= BLOCK_SIZE);
+const _: () = assert!(INLINE_BYTES_MAX == BLOCK_SIZE / 4);
 const _: () = assert!(KEY_BYTES_MAX < LARGE as usize && INLINE_BYTES_MAX >= POINTER_SIZE);
 
 /// The purpose of a block.

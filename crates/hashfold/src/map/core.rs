@@ -7,9 +7,10 @@ use super::{
     block::{BLOCK_SIZE, BlockId, BlockKind, encode},
     directory::Directory,
     item::{Change, Item},
-    large::Owner,
+    large::{self, Owner},
     list::List,
     options::MapOptions,
+    pointer::Pointer,
     space::{Blocks, Space},
     span::Stored,
     stripes::Stripes,
@@ -245,6 +246,14 @@ impl Core {
         self.space.file.write_at(blocks.offset(), &out)?;
         self.count_blocks(blocks.count);
         Ok((blocks, write))
+    }
+
+    /// Writes a large value. It is durable after a sync of the data file.
+    pub(super) fn write_large(&self, value: &[u8]) -> Result<(Pointer, Owner)> {
+        let numbers = (self.identity.id, self.begin_write());
+        let written = large::write(&self.space, numbers, value)?;
+        self.count_blocks(written.1.count);
+        Ok(written)
     }
 
     /// Returns the number of a new write.

@@ -2,10 +2,11 @@
 
 use super::{
     Durability, MapFigures, MapOptions, MapStats, Snapshot, Transaction, backup,
-    block::INLINE_BYTES_MAX,
     checkpoint::Goal,
     core::Core,
-    log, lookup, maintain, recovery, snapshot, verify,
+    log, lookup, maintain,
+    pointer::INLINE_BYTES_MAX,
+    recovery, snapshot, verify,
     write::{self, RECORD_SIZE_MAX},
 };
 use crate::{

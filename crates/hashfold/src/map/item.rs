@@ -1,6 +1,6 @@
 //! Changes, and entries whose bytes are elsewhere.
 
-use super::large::{POINTER_SIZE, Pointer};
+use super::pointer::{POINTER_SIZE, Pointer};
 use crate::{key::KeyHash, run::Entry};
 
 /// The value of a change, as lists, blocks and the log hold it.

@@ -15,22 +15,14 @@
 //! |     24 |    4 | size     | of the value, in bytes                                           |
 //! |     28 |    4 | index    | of the block in the value                                        |
 //! |     32 | 4064 | part     | of the value, from byte 4064 · index on; then zeros              |
-//!
-//! A pointer:
-//!
-//! | size | field |                                              |
-//! |-----:|-------|----------------------------------------------|
-//! |    8 | first | number of the first block                    |
-//! |    8 | write | number of the write that wrote the value     |
-//! |    4 | size  | of the value, in bytes: 1025 to 67108864     |
 
 use super::{
-    block::{BLOCK_SIZE, BlockId, BlockKind, INLINE_BYTES_MAX, VALUE_BYTES_MAX},
-    core::Core,
+    block::{BLOCK_SIZE, BlockId, BlockKind},
+    pointer::Pointer,
     space::{Blocks, Space},
 };
 use crate::{
-    codec::{Decoder, within},
+    codec::Decoder,
     error::{Error, Result, check_same},
     io::{BlockFile, Buffer, frame::check_zeros},
 };
@@ -41,68 +33,40 @@ const HEAD_SIZE: usize = 32;
 const PART_SIZE: usize = BLOCK_SIZE - HEAD_SIZE;
 /// Number of blocks that are written or read at once.
 const BLOCKS_AT_ONCE: usize = if cfg!(test) { 2 } else { 64 };
-/// Size of an encoded pointer, in bytes.
-pub(super) const POINTER_SIZE: usize = 20;
 
 /// The owner of the blocks of a large value.
 pub(super) type Owner = Arc<Blocks>;
 
-/// The place of a large value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pointer {
-    /// Number of the first block.
-    pub(super) first: u64,
-    /// Number of the write that wrote the value.
-    pub(super) write: u64,
-    /// Size of the value, in bytes.
-    pub(super) size: u32,
+/// Returns the number of blocks of a large value.
+pub(super) fn blocks(pointer: Pointer) -> u64 {
+    (pointer.size as usize).div_ceil(PART_SIZE) as u64
 }
 
-impl Pointer {
-    /// Returns the number of blocks of the value.
-    pub(super) fn blocks(self) -> u64 {
-        (self.size as usize).div_ceil(PART_SIZE) as u64
-    }
-
-    pub(super) fn encode(self) -> [u8; POINTER_SIZE] {
-        let mut out = [0; POINTER_SIZE];
-        out[..8].copy_from_slice(&self.first.to_le_bytes());
-        out[8..16].copy_from_slice(&self.write.to_le_bytes());
-        out[16..].copy_from_slice(&self.size.to_le_bytes());
-        out
-    }
-
-    /// Decodes a pointer of 20 bytes.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Pointer> {
-        let mut fields = Decoder::new(bytes);
-        let (first, write, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
-        fields.end()?;
-        let sizes = INLINE_BYTES_MAX as u64 + 1..=VALUE_BYTES_MAX as u64;
-        within("size of a large value in bytes", sizes, size.into())?;
-        Ok(Pointer { first, write, size })
-    }
-
-    /// Checks that these blocks are those of the value.
-    pub(super) fn check_owner(self, owner: Option<&Owner>) -> Result<&Owner> {
-        match owner {
-            Some(owner) if owner.first == self.first && owner.count == self.blocks() => Ok(owner),
-            _ => {
-                let got = format!("{} from {} on", self.blocks(), self.first);
-                Err(Error::field("blocks of a large value", "blocks that the catalog names", got))
-            }
+/// Checks that these blocks are those of the value.
+pub(super) fn check_owner(pointer: Pointer, owner: Option<&Owner>) -> Result<&Owner> {
+    match owner {
+        Some(owner) if owner.first == pointer.first && owner.count == blocks(pointer) => Ok(owner),
+        _ => {
+            let got = format!("{} from {} on", blocks(pointer), pointer.first);
+            Err(Error::field("blocks of a large value", "blocks that the catalog names", got))
         }
     }
+}
 
-    fn id(self, index: usize, file_id: u64) -> BlockId {
-        let number = self.first + index as u64;
-        BlockId { kind: BlockKind::Large, number, file_id, write: self.write }
-    }
+/// Returns the identity of a block of a large value.
+fn id(pointer: Pointer, index: usize, file_id: u64) -> BlockId {
+    let number = pointer.first + index as u64;
+    BlockId { kind: BlockKind::Large, number, file_id, write: pointer.write }
 }
 
 /// Writes a large value. It is durable after a sync of the data file.
-pub(super) fn write(core: &Core, value: &[u8]) -> Result<(Pointer, Owner)> {
-    let mut pointer = Pointer { first: 0, write: core.begin_write(), size: value.len() as u32 };
-    let blocks = core.space.take(pointer.blocks())?;
+pub(super) fn write(
+    space: &Arc<Space>,
+    (file_id, write): (u64, u64),
+    value: &[u8],
+) -> Result<(Pointer, Owner)> {
+    let mut pointer = Pointer { first: 0, write, size: value.len() as u32 };
+    let blocks = space.take(blocks(pointer))?;
     pointer.first = blocks.first;
     for (i, parts) in value.chunks(BLOCKS_AT_ONCE * PART_SIZE).enumerate() {
         let count = parts.len().div_ceil(PART_SIZE);
@@ -110,16 +74,15 @@ pub(super) fn write(core: &Core, value: &[u8]) -> Result<(Pointer, Owner)> {
         let first = i * BLOCKS_AT_ONCE;
         for (j, part) in parts.chunks(PART_SIZE).enumerate() {
             let block = &mut out[j * BLOCK_SIZE..][..BLOCK_SIZE];
-            encode(pointer, first + j, core.identity.id, part, block);
+            encode(pointer, first + j, file_id, part, block);
         }
-        core.space.file.write_at(blocks.offset() + (first * BLOCK_SIZE) as u64, &out)?;
+        space.file.write_at(blocks.offset() + (first * BLOCK_SIZE) as u64, &out)?;
     }
-    core.count_blocks(blocks.count);
     Ok((pointer, Arc::new(blocks)))
 }
 
 fn encode(pointer: Pointer, index: usize, file_id: u64, part: &[u8], out: &mut [u8]) {
-    let id = pointer.id(index, file_id);
+    let id = id(pointer, index, file_id);
     out[4] = id.kind as u8;
     out[8..16].copy_from_slice(&id.number.to_le_bytes());
     out[16..24].copy_from_slice(&id.write.to_le_bytes());
@@ -131,7 +94,7 @@ fn encode(pointer: Pointer, index: usize, file_id: u64, part: &[u8], out: &mut [
 
 /// Decodes a block of a large value. Returns its part of the value.
 fn decode(bytes: &[u8], pointer: Pointer, index: usize, file_id: u64) -> Result<&[u8]> {
-    let id = pointer.id(index, file_id);
+    let id = id(pointer, index, file_id);
     id.seal().check(bytes)?;
     let mut fields = Decoder::new(&bytes[4..HEAD_SIZE]);
     check_same("kind of block", id.kind as u64, u64::from(fields.u8()?))?;
@@ -156,7 +119,7 @@ pub(super) fn read(
     pointer: Pointer,
     owner: Option<&Owner>,
 ) -> Result<Vec<u8>> {
-    let owner = pointer.check_owner(owner).map_err(|error| error.at(file.place()))?;
+    let owner = check_owner(pointer, owner).map_err(|error| error.at(file.place()))?;
     let mut value = Vec::with_capacity(pointer.size as usize);
     let count = owner.count as usize;
     let mut bytes = Buffer::zeroed(count.min(BLOCKS_AT_ONCE) * BLOCK_SIZE);
@@ -189,7 +152,7 @@ impl Owners {
 
     /// Returns the owner of a value, and claims its blocks if they have none.
     pub(super) fn claim(&mut self, space: &Arc<Space>, pointer: Pointer) -> Result<Owner> {
-        self.claim_blocks(space, pointer.first, pointer.blocks())
+        self.claim_blocks(space, pointer.first, blocks(pointer))
     }
 
     /// Returns the owner of blocks of a large value, and claims them if they have none.

@@ -12,7 +12,8 @@
 use super::{
     batch::Batch,
     item::{Change, Item, Value},
-    large::{Owner, Owners, POINTER_SIZE, Pointer},
+    large::{Owner, Owners},
+    pointer::{POINTER_SIZE, Pointer},
     sizes::Sizes,
 };
 use crate::key::{KeyHash, Seed};

@@ -11,9 +11,9 @@
 //! | value  |    … | of a put: size (a variable-length integer), bytes; of a large value: the pointer, 20 bytes |
 
 use super::{
-    block::{INLINE_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX},
+    block::KEY_BYTES_MAX,
     item::{Change, Value},
-    large::{POINTER_SIZE, Pointer},
+    pointer::{INLINE_BYTES_MAX, POINTER_SIZE, Pointer, VALUE_BYTES_MAX},
 };
 use crate::{
     codec::{Decoder, VARINT_BYTES_MAX, put_bytes, within},

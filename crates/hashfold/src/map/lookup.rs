@@ -4,7 +4,8 @@ use super::{
     block::{BLOCK_SIZE, Block, BlockId},
     core::Core,
     item::Value,
-    large::{self, Owner, Pointer},
+    large::{self, Owner},
+    pointer::Pointer,
     span::Stored,
 };
 use crate::{

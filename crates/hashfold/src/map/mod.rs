@@ -48,6 +48,7 @@ mod lookup;
 mod maintain;
 mod merge;
 mod options;
+mod pointer;
 mod prefix;
 mod read;
 mod recovery;
@@ -64,9 +65,10 @@ mod verify;
 mod write;
 
 pub use self::{
-    block::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
+    block::KEY_BYTES_MAX,
     handle::Map,
     options::{Durability, MAP_MEMORY_MIN, MapOptions, MapStats},
+    pointer::VALUE_BYTES_MAX,
     snapshot::{Scan, Snapshot},
     transaction::Transaction,
     verify::{MapFigures, verify},

@@ -3,9 +3,10 @@
 use super::{
     core::Core,
     item::{Change, Value},
-    large::{self, Owner, Pointer},
+    large::{self, Owner},
     list::List,
     lookup::{self, in_blocks},
+    pointer::Pointer,
     read::{Changes, group_run},
     span::Stored,
 };

@@ -309,12 +309,12 @@ fn long_keys_and_values_are_refused_and_the_longest_are_not() {
     assert!(is_limit(map.put_many([("", &longer)])));
     assert_eq!((map.seq(), map.stat().blocks_written), (0, 0));
     for byte in 0..40 {
-        map.put([byte; KEY_BYTES_MAX], [byte; block::INLINE_BYTES_MAX]).unwrap();
+        map.put([byte; KEY_BYTES_MAX], [byte; pointer::INLINE_BYTES_MAX]).unwrap();
     }
     map.put("large", &longer[1..]).unwrap();
     map.put("", "").unwrap();
     map.compact().unwrap();
-    assert_eq!(map.get([7; KEY_BYTES_MAX]).unwrap(), Some(vec![7; block::INLINE_BYTES_MAX]));
+    assert_eq!(map.get([7; KEY_BYTES_MAX]).unwrap(), Some(vec![7; pointer::INLINE_BYTES_MAX]));
     assert!(map.get("large").unwrap().as_deref() == Some(&longer[1..]));
     assert_eq!(map.get("").unwrap(), Some(Vec::new()));
 }

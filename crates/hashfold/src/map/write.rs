@@ -1,13 +1,14 @@
 //! Writing: a record in the log, then the lists in RAM.
 
 use super::{
-    block::{BLOCK_SIZE, INLINE_BYTES_MAX},
+    block::BLOCK_SIZE,
     core::Core,
     item::{Change, Value},
-    large::{self, Owner},
+    large::Owner,
     log::{self, CHANGE_SIZE_MAX},
     maintain,
     options::Durability,
+    pointer::INLINE_BYTES_MAX,
     stripes::Held,
 };
 use crate::{
@@ -75,7 +76,7 @@ pub(super) fn prepare<'a>(core: &Core, changes: &[Entry<'a>]) -> Result<Record<'
 fn write_large<'a>(core: &Core, change: Entry<'a>) -> Result<(Change<'a>, Option<Owner>)> {
     match change.value {
         Some(value) if value.len() > INLINE_BYTES_MAX => {
-            let (pointer, owner) = large::write(core, value)?;
+            let (pointer, owner) = core.write_large(value)?;
             let Entry { hash, key, .. } = change;
             Ok((Change { hash, key, value: Value::Large(pointer) }, Some(owner)))
         }
