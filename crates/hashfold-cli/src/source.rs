@@ -12,7 +12,7 @@ use hashfold::{
     Env, Error, ReadOptions,
     io::Access,
     manifest::Kind,
-    map::{self, Map, MapOptions},
+    map::{Map, MapOptions},
     options::AccessReason,
     run::Run,
     store::{StoreReader, Version},
@@ -136,7 +136,10 @@ impl Source {
         match self {
             Source::Table(table) => table.stats().value_bytes / table.stats().entries.max(1),
             Source::Version(version) => of_version(version),
-            Source::Map(_) => map::VALUE_BYTES_MAX as u64,
+            Source::Map(map) => {
+                let stats = map.stat();
+                (stats.file_bytes - stats.free_bytes) / stats.entries_max.max(1)
+            }
         }
     }
 

@@ -24,6 +24,8 @@ use std::{
 
 /// Number of rows that are put together.
 const ROWS_MAX: usize = 1024;
+/// Size of the rows that are put together, about, or of one row.
+const BYTES_MAX: usize = 4 << 20;
 /// Time after which rows are durable while the command runs.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -112,12 +114,14 @@ impl ImportArgs {
         let feed = inputs.start(self.files.bad_row_policy())?;
         let show = if self.json { Show::Json } else { Show::Text };
         let progress = rows::progress(&self.inputs, show);
-        let (mut rows, mut synced) = (0, Instant::now());
+        let (mut rows, mut bytes, mut synced) = (0, 0, Instant::now());
         let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let taken = rows::take_all(feed, &meter, progress, stop, |key, value| {
             rows += 1;
             batch.push((key.to_vec(), value.unwrap_or_default().to_vec()));
-            if batch.len() >= ROWS_MAX {
+            bytes += key.len() + value.map_or(0, <[u8]>::len);
+            if batch.len() >= ROWS_MAX || bytes > BYTES_MAX {
+                bytes = 0;
                 map.put_many(batch.drain(..))?;
                 if synced.elapsed() >= SYNC_INTERVAL {
                     map.sync()?;

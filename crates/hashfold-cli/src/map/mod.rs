@@ -1,6 +1,7 @@
 //! `hashfold map`: keys that change one by one. Each verb has a file; `get` and `scan` are those of
 //! all data sets.
 
+mod backup;
 mod compact;
 mod create;
 mod delete;
@@ -21,7 +22,7 @@ use clap::{Args, Subcommand};
 /// Change keys one by one, durable at once: a mutable map on flash
 ///
 /// A map takes puts and deletions at any time, and survives a crash at any moment. A lookup takes one
-/// device read. Keys and values have at most 1 KiB each. One process has a map open at a time, also
+/// device read. Keys have at most 1 KiB, values at most 64 MiB. One process has a map open at a time, also
 /// for reading. `hashfold get`, `scan`, `stat` and `verify` take the folder of a map, too.
 #[derive(Args, Debug)]
 pub(crate) struct MapArgs {
@@ -41,6 +42,7 @@ enum Verb {
     Stat(stat::StatArgs),
     Verify(verify::VerifyArgs),
     Compact(compact::CompactArgs),
+    Backup(backup::BackupArgs),
 }
 
 pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
@@ -56,5 +58,6 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
         Verb::Stat(args) => stat::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Compact(args) => compact::run(args),
+        Verb::Backup(args) => backup::run(args),
     }
 }

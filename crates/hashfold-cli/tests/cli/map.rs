@@ -39,6 +39,21 @@ fn keys_are_put_found_and_deleted() {
 }
 
 #[test]
+fn a_copy_has_large_values_and_what_was_there_when_it_was_made() {
+    let work = Work::new();
+    let large = "x".repeat(30_000);
+    work.ok("map create m");
+    work.ok(&format!("map put m large {large}"));
+    work.ok("map put m small 1");
+    check(&work.ok("map backup m copy"), 0, "backed up m to copy\n");
+    work.ok("map put m small 2");
+    check(&work.ok("get copy large --format raw"), 0, &large);
+    check(&work.ok("get copy small --format raw"), 0, "1");
+    assert!(work.ok("map verify copy").text().ends_with("no damage\n"));
+    assert_eq!(work.run("map backup m copy").code, 2);
+}
+
+#[test]
 fn rows_keep_their_columns_from_import_to_export() {
     let work = Work::new();
     work.write("a.csv", "id,name,size\n1,anna,3\n2,ben,4\n");

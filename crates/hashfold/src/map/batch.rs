@@ -1,22 +1,43 @@
 //! Entries in RAM, on their way into blocks.
 
-use super::{block, item::Item, sizes::Sizes};
-use crate::{key::KeyHash, run::Entry};
+use super::{
+    block,
+    item::{Change, Item, Value},
+    large::{self, Owner},
+    pointer::{POINTER_SIZE, Pointer},
+    sizes::Sizes,
+};
+use crate::{error::Result, key::KeyHash, run::Entry};
 
 /// Entries, each with its hash.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) items: Vec<Item>,
-    /// The keys and values.
+    /// The keys and values; after each value, a byte that says whether it is a pointer.
     pub(super) bytes: Vec<u8>,
 }
 
+/// Returns the value of an entry of [`Batch::entry`].
+pub(super) fn untagged(value: Option<&[u8]>) -> Result<Value<'_>> {
+    match value.and_then(<[u8]>::split_last) {
+        None => Ok(Value::Tombstone),
+        Some((0, value)) => Ok(Value::Inline(value)),
+        Some((_, pointer)) => Pointer::decode(pointer).map(Value::Large),
+    }
+}
+
 impl Batch {
-    /// Appends an entry.
-    pub(super) fn push(&mut self, entry: Entry<'_>) {
-        self.items.push(Item::new(entry, self.bytes.len() as u32));
-        self.bytes.extend_from_slice(entry.key);
-        self.bytes.extend_from_slice(entry.value.unwrap_or_default());
+    /// Appends a change.
+    pub(super) fn push(&mut self, change: Change<'_>) {
+        let item = Item::new(change, self.bytes.len() as u32);
+        self.bytes.extend_from_slice(change.key);
+        match change.value {
+            Value::Tombstone => {}
+            Value::Inline(value) => self.bytes.extend_from_slice(value),
+            Value::Large(pointer) => self.bytes.extend(pointer.encode()),
+        }
+        self.bytes.push(item.is_large().into());
+        self.items.push(item);
     }
 
     /// Sorts the entries by (hash, key).
@@ -26,10 +47,10 @@ impl Batch {
         self.items.sort_unstable_by(|a, b| a.hash.cmp(&b.hash).then_with(|| key(a).cmp(key(b))));
     }
 
-    /// Returns an entry.
+    /// Returns an entry with a tagged value: [`untagged`] gives its value.
     pub(super) fn entry(&self, i: usize) -> Entry<'_> {
         let item = &self.items[i];
-        let bytes = &self.bytes[item.start as usize..][..item.size()];
+        let bytes = &self.bytes[item.start as usize..][..item.size() + 1];
         let (key, value) = bytes.split_at(item.key_size.into());
         Entry { hash: item.hash, key, value: item.value_size().map(|_| value) }
     }
@@ -38,8 +59,24 @@ impl Batch {
 /// Returns the sizes of items.
 pub(super) fn sizes(items: &[Item]) -> Sizes {
     let mut sizes = Sizes::EMPTY;
-    items.iter().for_each(|item| sizes.add(item.key_size, item.value_size()));
+    items.iter().for_each(|item| sizes.add(item));
     sizes
+}
+
+/// Returns the owners of the large values of items, ascending by their first blocks; `find` returns
+/// that of a first block.
+pub(super) fn owners<'a>(
+    (items, bytes): (&[Item], &[u8]),
+    find: impl Fn(u64) -> Option<&'a Owner>,
+) -> Result<Box<[Owner]>> {
+    let mut owners = Vec::new();
+    for item in items.iter().filter(|item| item.is_large()) {
+        let at = item.start as usize + usize::from(item.key_size);
+        let pointer = Pointer::decode(&bytes[at..][..POINTER_SIZE])?;
+        owners.push(large::check_owner(pointer, find(pointer.first))?.clone());
+    }
+    owners.sort_unstable_by_key(|owner: &Owner| owner.first);
+    Ok(owners.into())
 }
 
 /// Returns where blocks begin that hold the sorted `items`. Items with equal fences are in one block
@@ -71,7 +108,7 @@ mod tests {
         let mut batch = Batch::default();
         for fence in fences {
             let hash = KeyHash::from_bits(u128::from(*fence) << 96);
-            batch.push(Entry { hash, key: &[1; 500], value: Some(&[2; 800]) });
+            batch.push(Entry { hash, key: &[1; 500], value: Some(&[2; 800]) }.into());
         }
         let starts = cut(&batch.items, |hash| (hash.bits() >> 96) as u32);
         assert_eq!(starts, expected);

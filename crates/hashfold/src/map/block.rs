@@ -24,15 +24,17 @@
 //! | offset | size | field    |                                                               |
 //! |-------:|-----:|----------|---------------------------------------------------------------|
 //! |      0 |    2 | start    | of the entry: its offset in the block                         |
-//! |      2 |    2 | key_size | in bytes; plus 32768 for a tombstone, which has no value      |
+//! |      2 |    2 | key_size | in bytes; plus 32768 for a tombstone, which has no value; plus 16384 if the value is a pointer to a large value |
 
-use super::item::Item;
+use super::{
+    item::{Change, Item, Value},
+    pointer::{INLINE_BYTES_MAX, POINTER_SIZE, Pointer},
+};
 use crate::{
     codec::{Decoder, within},
     error::{Error, Result, check_same},
     io::Seal,
     key::{KeyHash, Seed},
-    run::Entry,
 };
 use std::ops::Range;
 
@@ -43,15 +45,16 @@ const HEAD_SIZE: usize = 32;
 const SLOT_SIZE: usize = 4;
 /// The bit of a slot's key size that marks a tombstone.
 const TOMBSTONE: u16 = 1 << 15;
+/// The bit of a slot's key size that marks a pointer to a large value.
+const LARGE: u16 = 1 << 14;
 const SLOTS: u8 = 1;
 const EQUAL_SIZES: u8 = 2;
 
 /// The longest key of a map, in bytes: a quarter of a block.
 pub const KEY_BYTES_MAX: usize = BLOCK_SIZE / 4;
-/// The longest value of a map, in bytes: a quarter of a block.
-pub const VALUE_BYTES_MAX: usize = BLOCK_SIZE / 4;
-const _: () = assert!(HEAD_SIZE + 1 + SLOT_SIZE + KEY_BYTES_MAX + VALUE_BYTES_MAX <= BLOCK_SIZE);
-const _: () = assert!(KEY_BYTES_MAX < TOMBSTONE as usize);
+const _: () = assert!(HEAD_SIZE + 1 + SLOT_SIZE + KEY_BYTES_MAX + INLINE_BYTES_MAX <= BLOCK_SIZE);
+const _: () = assert!(INLINE_BYTES_MAX == BLOCK_SIZE / 4);
+const _: () = assert!(KEY_BYTES_MAX < LARGE as usize && INLINE_BYTES_MAX >= POINTER_SIZE);
 
 /// The purpose of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub(super) enum BlockKind {
     Span = 1,
     /// Changes of one group or several.
     Packets = 2,
+    /// A part of a large value.
+    Large = 3,
 }
 
 /// The identity of a block: a block that was misdirected, or is older, has another one.
@@ -75,7 +80,7 @@ pub(super) struct BlockId {
 }
 
 impl BlockId {
-    fn seal(self) -> Seal {
+    pub(super) fn seal(self) -> Seal {
         Seal { number: self.number, file_id: self.file_id, epoch: self.write }
     }
 }
@@ -86,7 +91,8 @@ struct Fill {
     count: usize,
     /// Size of all keys and values, in bytes.
     bytes: usize,
-    /// The sizes of key and value that all entries share. A tombstone has no shared sizes.
+    /// The sizes of key and value that all entries share. A tombstone and a pointer have no shared
+    /// sizes.
     equal: Option<(u16, u16)>,
 }
 
@@ -94,7 +100,8 @@ impl Fill {
     const EMPTY: Fill = Fill { count: 0, bytes: 0, equal: None };
 
     fn with(self, item: &Item) -> Fill {
-        let sizes = item.value_size().map(|value| (item.key_size, value));
+        let value_size = item.value_size().filter(|_| !item.is_large());
+        let sizes = value_size.map(|value| (item.key_size, value));
         let equal =
             if self.count == 0 { sizes } else { self.equal.filter(|_| self.equal == sizes) };
         Fill { count: self.count + 1, bytes: self.bytes + item.size(), equal }
@@ -143,7 +150,11 @@ pub(super) fn encode(items: &[Item], bytes: &[u8], id: BlockId, out: &mut [u8]) 
         out[HEAD_SIZE + i] = tag_of(item.hash);
         if fill.equal.is_none() {
             let slot = &mut out[HEAD_SIZE + items.len() + SLOT_SIZE * i..][..SLOT_SIZE];
-            let mark = if item.value_size().is_some() { 0 } else { TOMBSTONE };
+            let mark = match item.value_size() {
+                None => TOMBSTONE,
+                Some(_) if item.is_large() => LARGE,
+                Some(_) => 0,
+            };
             slot[..2].copy_from_slice(&(at as u16).to_le_bytes());
             slot[2..].copy_from_slice(&(item.key_size | mark).to_le_bytes());
         }
@@ -161,7 +172,7 @@ fn tag_of(hash: KeyHash) -> u8 {
 /// Refuses sizes that no entry of a map has.
 fn check_entry(key_size: usize, value_size: usize) -> Result<()> {
     within("key size in a block", 0..=KEY_BYTES_MAX as u64, key_size as u64)?;
-    within("value size in a block", 0..=VALUE_BYTES_MAX as u64, value_size as u64).map(drop)
+    within("value size in a block", 0..=INLINE_BYTES_MAX as u64, value_size as u64).map(drop)
 }
 
 /// A block whose checksum was checked. Its slots are checked when they are used.
@@ -179,7 +190,9 @@ pub(super) struct Block<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryRange {
     pub(super) key: Range<usize>,
+    /// The value or the pointer to it; `None` for a tombstone.
     pub(super) value: Option<Range<usize>>,
+    pub(super) is_large: bool,
 }
 
 impl<'a> Block<'a> {
@@ -219,20 +232,25 @@ impl<'a> Block<'a> {
             let start = HEAD_SIZE + self.count + i * (self.key_size + self.value_size);
             let middle = start + self.key_size;
             let value = Some(middle..middle + self.value_size);
-            return Ok(EntryRange { key: start..middle, value });
+            return Ok(EntryRange { key: start..middle, value, is_large: false });
         }
         let (start, key_size) = self.slot(i);
         let end = if i + 1 < self.count { self.slot(i + 1).0 } else { self.end };
-        let middle = start + usize::from(key_size & !TOMBSTONE);
+        let middle = start + usize::from(key_size & !(TOMBSTONE | LARGE));
         let is_deleted = key_size & TOMBSTONE != 0;
+        let is_large = key_size & LARGE != 0;
         let first = HEAD_SIZE + self.count * (1 + SLOT_SIZE);
-        if start < first || middle > end || end > self.end || (is_deleted && middle < end) {
+        if start < first
+            || middle > end
+            || end > self.end
+            || (is_deleted && (middle < end || is_large))
+        {
             let expected = format!("within bytes {first} to {}", self.end);
             let got = format!("bytes {start} to {end} with a key up to byte {middle}");
             return Err(Error::field("entry of a block", expected, got));
         }
         check_entry(middle - start, end - middle)?;
-        Ok(EntryRange { key: start..middle, value: (!is_deleted).then_some(middle..end) })
+        Ok(EntryRange { key: start..middle, value: (!is_deleted).then_some(middle..end), is_large })
     }
 
     fn slot(&self, i: usize) -> (usize, u16) {
@@ -242,20 +260,29 @@ impl<'a> Block<'a> {
     }
 
     /// Returns an entry, with the hash of its key.
-    pub(super) fn entry(&self, i: usize, seed: Seed) -> Result<Entry<'a>> {
-        let EntryRange { key, value } = self.range(i)?;
-        let key = &self.bytes[key];
-        let value = value.map(|value| &self.bytes[value]);
-        Ok(Entry { hash: KeyHash::of(key, seed), key, value })
+    pub(super) fn entry(&self, i: usize, seed: Seed) -> Result<Change<'a>> {
+        let range = self.range(i)?;
+        let key = &self.bytes[range.key.clone()];
+        Ok(Change { hash: KeyHash::of(key, seed), key, value: self.value(range)? })
     }
 
-    /// Finds a key. Returns its value, or `Some(None)` for a tombstone.
-    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Result<Option<Option<&'a [u8]>>> {
+    fn value(&self, range: EntryRange) -> Result<Value<'a>> {
+        match range.value {
+            None => Ok(Value::Tombstone),
+            Some(pointer) if range.is_large => {
+                Pointer::decode(&self.bytes[pointer]).map(Value::Large)
+            }
+            Some(value) => Ok(Value::Inline(&self.bytes[value])),
+        }
+    }
+
+    /// Finds a key.
+    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Result<Option<Value<'a>>> {
         let tags = &self.bytes[HEAD_SIZE..][..self.count];
         for (i, _) in tags.iter().enumerate().filter(|(_, tag)| **tag == tag_of(hash)) {
             let range = self.range(i)?;
-            if &self.bytes[range.key] == key {
-                return Ok(Some(range.value.map(|value| &self.bytes[value])));
+            if &self.bytes[range.key.clone()] == key {
+                return self.value(range).map(Some);
             }
         }
         Ok(None)
@@ -295,10 +322,22 @@ mod tests {
 
     type Pairs<'a> = [(&'a [u8], Option<&'a [u8]>)];
 
+    const POINTER: Pointer = Pointer { first: 7, write: 8, size: 5000 };
+
+    /// Returns the value of a pair; "large" stands for a large value.
+    fn value(value: Option<&[u8]>) -> Value<'_> {
+        match value {
+            None => Value::Tombstone,
+            Some(b"large") => Value::Large(POINTER),
+            Some(value) => Value::Inline(value),
+        }
+    }
+
     fn batch(pairs: &Pairs<'_>) -> Batch {
         let mut batch = Batch::default();
-        for (key, value) in pairs {
-            batch.push(Entry { hash: KeyHash::of(key, SEED), key, value: *value });
+        for (key, bytes) in pairs {
+            let value = value(*bytes);
+            batch.push(Change { hash: KeyHash::of(key, SEED), key, value });
         }
         batch.sort();
         batch
@@ -318,8 +357,9 @@ mod tests {
         let block = Block::decode(&bytes, ID).unwrap();
         assert_eq!((block.count, block.layout), (pairs.len(), layout));
         block.check(SEED).unwrap();
-        for (key, value) in pairs {
-            assert_eq!(block.find(KeyHash::of(key, SEED), key).unwrap(), Some(*value));
+        for (key, bytes) in pairs {
+            let found = block.find(KeyHash::of(key, SEED), key).unwrap();
+            assert_eq!(found, Some(value(*bytes)));
         }
         assert_eq!(block.find(KeyHash::of(b"absent", SEED), b"absent").unwrap(), None);
         let hashes: Vec<_> = (0..block.count).map(|i| block.entry(i, SEED).unwrap().hash).collect();
@@ -335,7 +375,9 @@ mod tests {
         check(&[(b"a", Some(b"1")), (b"b", Some(b"2")), (b"c", Some(b""))], SLOTS);
         check(&[(b"a", None), (b"", Some(b"2")), (b"cc", Some(b"longer"))], SLOTS);
         check(&[(b"", Some(b""))], EQUAL_SIZES);
-        check(&[(&[7; KEY_BYTES_MAX], Some(&[8; VALUE_BYTES_MAX])), (b"x", None)], SLOTS);
+        check(&[(&[7; KEY_BYTES_MAX], Some(&[8; INLINE_BYTES_MAX])), (b"x", None)], SLOTS);
+        check(&[(b"a", Some(b"large"))], SLOTS);
+        check(&[(b"a", Some(b"large")), (b"b", None), (b"c", Some(b"inline"))], SLOTS);
     }
 
     #[test]
@@ -367,7 +409,7 @@ mod tests {
     /// Every value of every byte of the fields and slots, with a valid checksum.
     #[test]
     fn forged_fields_never_panic() {
-        let good = encoded(&[(b"a", Some(b"1")), (b"bb", None), (b"c", Some(b"33"))]);
+        let good = encoded(&[(b"a", Some(b"large")), (b"bb", None), (b"c", Some(b"33"))]);
         let mut refused = 0;
         for (at, byte) in (4..64).flat_map(|at| (0..=255).map(move |byte| (at, byte))) {
             let mut bytes = good.clone();

@@ -23,6 +23,16 @@
 //! | sizes  |    … | of its entries                                               |
 //! | filter |    … | its Bloom filter: size, bytes                                |
 //!
+//! Large values: for each packet and then the span of each group, in order. All of this is absent if
+//! there is no large value.
+//!
+//! | field  | size |                                                                      |
+//! |--------|-----:|----------------------------------------------------------------------|
+//! | count  |    … | number of large values: a variable-length integer                    |
+//! | bytes  |    … | of all of them together: a variable-length integer; only if there are some, like the next two fields |
+//! | sizes  |    8 | of the shortest and of the longest one, 4 bytes each                 |
+//! | places |    … | of each value: its first block, its number of blocks; variable-length integers, ascending |
+//!
 //! Sizes:
 //!
 //! | field   | size |                                                                 |
@@ -45,8 +55,9 @@
 use super::{
     bloom::Bloom,
     core::Identity,
+    large::{Owner, Owners},
     prefix::{DEPTH_MAX, Prefix},
-    sizes::Sizes,
+    sizes::{LargeSizes, Sizes},
     space::{Blocks, Space},
     span::{Packet, Span, Stored},
 };
@@ -97,6 +108,9 @@ pub(super) fn write(
 ) -> Result<u64> {
     let mut body = Vec::new();
     groups.iter().for_each(|stored| put_group(&mut body, stored));
+    if groups.iter().any(|stored| stored.owners().any(|owners| !owners.is_empty())) {
+        groups.iter().for_each(|stored| put_large(&mut body, stored));
+    }
     let Position { seq, logged, next_write } = position;
     let numbers = [groups.len() as u64, body.len() as u64, seq, logged, next_write];
     let fields = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -110,12 +124,12 @@ pub(super) fn write(
     Ok(size + footer.len() as u64)
 }
 
-/// Reads a catalog, and claims the blocks of its groups.
+/// Reads a catalog, and claims the blocks of its groups. Returns the owners of large values, too.
 pub(super) fn read(
     file: &dyn BlockFile,
     identity: Identity,
     space: &Arc<Space>,
-) -> Result<(Position, Vec<Stored>)> {
+) -> Result<(Position, Vec<Stored>, Owners)> {
     Header::read_of(file, FileKind::MapCatalog, identity.seed, identity.id)?;
     let (footer, end) = Footer::read(file)?;
     let mut fields = Decoder::new(&footer.fields);
@@ -136,8 +150,8 @@ pub(super) fn read(
         check_zeros(padding)?;
         decode_groups(body, groups, next_write, space)
     })();
-    let groups = decoded.map_err(|error: Error| error.at(&body_place))?;
-    Ok((Position { seq, logged, next_write }, groups))
+    let (groups, owners) = decoded.map_err(|error: Error| error.at(&body_place))?;
+    Ok((Position { seq, logged, next_write }, groups, owners))
 }
 
 fn put_group(out: &mut Vec<u8>, stored: &Stored) {
@@ -158,6 +172,21 @@ fn put_group(out: &mut Vec<u8>, stored: &Stored) {
     }
 }
 
+fn put_large(out: &mut Vec<u8>, stored: &Stored) {
+    let packets = stored.packets.iter().map(|packet| (&packet.sizes, &packet.owners));
+    let span = stored.span.iter().map(|span| (&span.sizes, &span.owners));
+    for (sizes, owners) in packets.chain(span) {
+        put_varint(out, owners.len() as u64);
+        if !owners.is_empty() {
+            sizes.large.encode(out);
+        }
+        for owner in owners {
+            put_varint(out, owner.first);
+            put_varint(out, owner.count);
+        }
+    }
+}
+
 /// A decoder of the groups of a catalog.
 struct Groups<'a> {
     fields: Decoder<'a>,
@@ -165,6 +194,8 @@ struct Groups<'a> {
     space: &'a Arc<Space>,
     /// The blocks of packets that were claimed.
     blocks: HashMap<u64, Arc<Blocks>>,
+    /// The owners of large values.
+    owners: Owners,
 }
 
 fn decode_groups(
@@ -172,9 +203,10 @@ fn decode_groups(
     count: u64,
     next_write: u64,
     space: &Arc<Space>,
-) -> Result<Vec<Stored>> {
+) -> Result<(Vec<Stored>, Owners)> {
     let fields = Decoder::new(body);
-    let mut decoder = Groups { fields, next_write, space, blocks: HashMap::new() };
+    let (blocks, owners) = (HashMap::new(), Owners::default());
+    let mut decoder = Groups { fields, next_write, space, blocks, owners };
     let mut groups = Vec::new();
     let mut start = Some(0);
     for _ in 0..count {
@@ -194,8 +226,11 @@ fn decode_groups(
     if groups.is_empty() || start.is_some() {
         return Err(Error::field("number of groups", "all hashes in one of them", count));
     }
+    if !decoder.fields.rest().is_empty() {
+        groups.iter_mut().try_for_each(|stored| decoder.large(stored))?;
+    }
     decoder.fields.end()?;
-    Ok(groups)
+    Ok((groups, decoder.owners))
 }
 
 impl Groups<'_> {
@@ -222,7 +257,8 @@ impl Groups<'_> {
             return Err(Error::field("fences of a span", "ascending numbers", "others"));
         }
         let sizes = Sizes::decode(&mut self.fields, count)?;
-        Ok(Span { blocks: self.space.claim(first, count)?, write, fences, sizes })
+        let blocks = self.space.claim(first, count)?;
+        Ok(Span { blocks, write, fences, sizes, owners: Box::default() })
     }
 
     fn packet(&mut self) -> Result<Packet> {
@@ -238,7 +274,37 @@ impl Groups<'_> {
                 block
             }
         };
-        Ok(Packet { block, write, filter, sizes })
+        Ok(Packet { block, write, filter, sizes, owners: Box::default() })
+    }
+
+    /// Decodes the large values of a group.
+    fn large(&mut self, stored: &mut Stored) -> Result<()> {
+        for packet in &mut stored.packets {
+            let packet = Arc::get_mut(packet).expect("it was made just now");
+            packet.owners = self.owners(&mut packet.sizes)?;
+        }
+        if let Some(span) = &mut stored.span {
+            let span = Arc::get_mut(span).expect("it was made just now");
+            span.owners = self.owners(&mut span.sizes)?;
+        }
+        Ok(())
+    }
+
+    fn owners(&mut self, sizes: &mut Sizes) -> Result<Box<[Owner]>> {
+        let count = within("number of large values", 0..=sizes.entries, self.fields.varint()?)?;
+        if count == 0 {
+            return Ok(Box::default());
+        }
+        sizes.large = LargeSizes::decode(&mut self.fields)?;
+        let mut owners: Vec<Owner> = Vec::new();
+        for _ in 0..count {
+            let (first, blocks) = (self.fields.varint()?, self.fields.varint()?);
+            if owners.last().is_some_and(|last| last.first >= first) {
+                return Err(Error::field("places of large values", "ascending numbers", first));
+            }
+            owners.push(self.owners.claim_blocks(self.space, first, blocks)?);
+        }
+        Ok(owners.into())
     }
 
     fn write(&mut self) -> Result<u64> {

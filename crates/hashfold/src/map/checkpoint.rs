@@ -97,6 +97,7 @@ fn publish(
     })?;
     published.seq = position.seq;
     published.images = vec![groups];
+    core.forget_logged(position.seq);
     // A catalog that cannot be removed now is removed after a later checkpoint.
     let _ = core.folder.remove(|file| catalog::is_catalog(file) && file != name);
     Ok(())
@@ -117,10 +118,9 @@ fn manifest(core: &Core, generation: u64, catalog: (&str, u64), data_size: u64) 
 }
 
 /// Publishes the first catalog of a new map.
-pub(super) fn publish_first(core: &Core) -> Result<()> {
+pub(super) fn publish_first(core: &Core, groups: Vec<Arc<Stored>>) -> Result<()> {
     core.space.file.sync()?;
     core.folder.sync_above()?;
-    let groups = core.directory.all().iter().map(|group| group.state().stored.clone()).collect();
     let position = Position { seq: 0, logged: 0, next_write: core.next_write() };
     publish(core, &mut core.published(), position, groups)
 }

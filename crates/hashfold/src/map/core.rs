@@ -6,9 +6,11 @@
 use super::{
     block::{BLOCK_SIZE, BlockId, BlockKind, encode},
     directory::Directory,
-    item::Item,
+    item::{Change, Item},
+    large::{self, Owner},
     list::List,
     options::MapOptions,
+    pointer::Pointer,
     space::{Blocks, Space},
     span::Stored,
     stripes::Stripes,
@@ -18,7 +20,6 @@ use crate::{
     folder::LockedFolder,
     io::Buffer,
     key::Seed,
-    run::Entry,
     wal::Wal,
     work::Pending,
 };
@@ -62,6 +63,9 @@ pub(super) struct Core {
     released: Condvar,
     pub(super) tasks: Tasks,
     pub(super) counters: Counters,
+    /// Owners of the large values of changes in the log, each with a sequence number: recovery
+    /// needs them while it may replay the changes from there on.
+    pub(super) logged: Mutex<Vec<(u64, Owner)>>,
     /// Number of the next write to the data file.
     next_write: AtomicU64,
     /// Whether a sync of the data file failed: its bytes may be lost.
@@ -157,6 +161,7 @@ impl Core {
             released: Condvar::new(),
             tasks: Tasks::default(),
             counters,
+            logged: Mutex::default(),
             next_write: AtomicU64::new(start.next_write),
             has_failed: AtomicBool::new(false),
         }
@@ -230,7 +235,7 @@ impl Core {
         starts: &[usize],
     ) -> Result<(Blocks, u64)> {
         let blocks = self.space.take(starts.len() as u64)?;
-        let write = self.next_write.fetch_add(1, SeqCst);
+        let write = self.begin_write();
         let mut out = Buffer::zeroed(starts.len() * BLOCK_SIZE);
         for (i, block) in out.chunks_exact_mut(BLOCK_SIZE).enumerate() {
             let end = starts.get(i + 1).copied().unwrap_or(items.len());
@@ -239,12 +244,44 @@ impl Core {
             encode(&items[starts[i]..end], bytes, id, block);
         }
         self.space.file.write_at(blocks.offset(), &out)?;
-        self.counters.blocks_written.fetch_add(blocks.count, SeqCst);
+        self.count_blocks(blocks.count);
         Ok((blocks, write))
     }
 
-    /// Applies a change to the list of its group. The caller holds the stripe of the hash.
-    pub(super) fn apply(&self, change: Entry<'_>, seq: u64) {
+    /// Writes a large value. It is durable after a sync of the data file.
+    pub(super) fn write_large(&self, value: &[u8]) -> Result<(Pointer, Owner)> {
+        let numbers = (self.identity.id, self.begin_write());
+        let written = large::write(&self.space, numbers, value)?;
+        self.count_blocks(written.1.count);
+        Ok(written)
+    }
+
+    /// Returns the number of a new write.
+    pub(super) fn begin_write(&self) -> u64 {
+        self.next_write.fetch_add(1, SeqCst)
+    }
+
+    /// Counts blocks that were written.
+    pub(super) fn count_blocks(&self, count: u64) {
+        self.counters.blocks_written.fetch_add(count, SeqCst);
+    }
+
+    /// Keeps the large values of a change in the log, which begins at this sequence number.
+    pub(super) fn keep_logged(&self, seq: u64, owners: impl Iterator<Item = Owner>) {
+        let mut logged = self.logged.lock().expect("nothing panics under this lock");
+        logged.extend(owners.map(|owner| (seq, owner)));
+    }
+
+    /// Lets go the large values of changes before this sequence number, which recovery does not
+    /// replay any more.
+    pub(super) fn forget_logged(&self, seq: u64) {
+        let mut logged = self.logged.lock().expect("nothing panics under this lock");
+        logged.retain(|(from, _)| *from >= seq);
+    }
+
+    /// Applies a change to the list of its group. `owner` is that of a large value. The caller holds
+    /// the stripe of the hash.
+    pub(super) fn apply(&self, change: Change<'_>, seq: u64, owner: Option<&Owner>) {
         loop {
             let group = self.directory.find(change.hash);
             let mut state = group.state();
@@ -252,7 +289,7 @@ impl Core {
                 continue;
             }
             let before = state.active.memory();
-            state.active.apply(change, seq);
+            state.active.apply(change, seq, owner);
             let added = state.active.memory() - before;
             self.counters.buffered_bytes.fetch_add(added, SeqCst);
             return;

@@ -272,6 +272,44 @@ fn check_names(disk: &Arc<dyn Disk>, logs_max: usize, moment: &str) {
     assert!(logs <= logs_max && names.len() == 3 + logs, "{moment}: {names:?}");
 }
 
+/// Power cuts during a backup leave a whole copy or no map, and another backup works.
+#[test]
+fn a_power_cut_during_a_backup_leaves_a_whole_copy_or_none() {
+    let script = script(4, 60);
+    let mut session = Session::new(&script, Vec::new());
+    session.go_on().unwrap();
+    drop(session.map.take());
+    let model = script.model(script.changes.len() as u64);
+    let made = session.faulty.snapshot();
+    let (mut copies, mut cuts) = (0, 0);
+    for operation in 0.. {
+        let faulty = FaultyDisk::over(&made, Fault::PowerCut { operation }.into());
+        let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+        let back_up = |disk: &Arc<dyn Disk>| {
+            Map::open_with(folder(), options(disk))?.backup("copy", &Watch::default())
+        };
+        if back_up(&disk).is_ok() {
+            assert!(cuts > 15 && copies > 0, "{cuts} {copies}");
+            return;
+        }
+        cuts += 1;
+        let left: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(operation));
+        let moment = format!("power cut at {operation} of a backup");
+        match Map::open_with("copy", options(&left)) {
+            Ok(copy) => {
+                copies += 1;
+                check(&copy, &model, KEYS, &moment);
+            }
+            Err(error) => {
+                assert!(error.is_absent(), "{moment}: {error}");
+                back_up(&left).unwrap();
+                check(&Map::open_with("copy", options(&left)).unwrap(), &model, KEYS, &moment);
+            }
+        }
+        check(&Map::open_with(folder(), options(&left)).unwrap(), &model, KEYS, &moment);
+    }
+}
+
 fn scripts() -> Vec<Script> {
     (1..4).map(|seed| script(seed, 200)).collect()
 }

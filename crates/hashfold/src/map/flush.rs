@@ -1,7 +1,7 @@
 //! Flushes: the changes of several groups become packets, in one write.
 
 use super::{
-    batch::{Batch, sizes},
+    batch::{Batch, owners, sizes},
     block::{BLOCK_SIZE, BlockKind, fitting},
     bloom::Bloom,
     core::Core,
@@ -12,7 +12,7 @@ use super::{
     space::Blocks,
     span::{Packet, Stored},
 };
-use crate::{error::Result, run::Run};
+use crate::error::Result;
 use std::{
     ops::Range,
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -41,7 +41,7 @@ pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
         let start = batch.items.len();
         let mut run = lists_run(&lists, core.identity.seed)?;
         while run.advance()? {
-            batch.push(run.entry());
+            batch.push(run.change()?);
         }
         parts.push(Part { group: group.clone(), lists, items: start..batch.items.len() });
     }
@@ -58,7 +58,7 @@ pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
         core.write_blocks(BlockKind::Packets, (&batch.items, &batch.bytes), &starts)?;
     let blocks: Vec<Arc<Blocks>> = blocks.split().into_iter().map(Arc::new).collect();
     for part in &parts {
-        let packets = packets(&batch, &starts, &part.items, (&blocks, write));
+        let packets = packets(&batch, &starts, part, (&blocks, write))?;
         install(core, part, packets);
     }
     core.counters.flushes.fetch_add(1, SeqCst);
@@ -69,9 +69,10 @@ pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
 fn packets(
     batch: &Batch,
     starts: &[usize],
-    items: &Range<usize>,
+    Part { items, lists, .. }: &Part,
     (blocks, write): (&[Arc<Blocks>], u64),
-) -> Vec<Arc<Packet>> {
+) -> Result<Vec<Arc<Packet>>> {
+    let owner = |first: u64| lists.iter().find_map(|list| list.owners.get(first));
     let mut packets = Vec::new();
     let mut block = starts.partition_point(|start| *start <= items.start) - 1;
     let mut at = items.start;
@@ -83,10 +84,11 @@ fn packets(
             write,
             filter: Bloom::of(items.iter().map(|item| item.hash)),
             sizes: sizes(items),
+            owners: owners((items, &batch.bytes), owner)?,
         }));
         (at, block) = (end, block + 1);
     }
-    packets
+    Ok(packets)
 }
 
 /// Lets lookups use the packets instead of the lists.

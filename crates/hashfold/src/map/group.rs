@@ -1,6 +1,6 @@
 //! A group: the entries of a key range, in RAM and on the device.
 
-use super::{list::List, prefix::Prefix, span::Stored};
+use super::{item::Value, large::Owner, list::List, prefix::Prefix, span::Stored};
 use crate::key::{KeyHash, Seed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -60,10 +60,10 @@ impl Group {
 }
 
 impl GroupState {
-    /// Finds a key among the changes in RAM. Returns its value, or `Some(None)` for a tombstone.
-    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Option<&[u8]>> {
-        let older = || self.immutable.iter().find_map(|list| list.find(hash, key));
-        self.active.find(hash, key).or_else(older)
+    /// Finds a key among the changes in RAM. Returns its value, and the owner of a large value.
+    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<(Value<'_>, Option<&Owner>)> {
+        let older = || self.immutable.iter().find_map(|list| list.find_owned(hash, key));
+        self.active.find_owned(hash, key).or_else(older)
     }
 
     /// Ends the active list, and returns all lists, newest first.

@@ -1,10 +1,12 @@
 //! `Map`: the handle of an open map.
 
 use super::{
-    Durability, MapFigures, MapOptions, MapStats, Snapshot, Transaction,
+    Durability, MapFigures, MapOptions, MapStats, Snapshot, Transaction, backup,
     checkpoint::Goal,
     core::Core,
-    log, lookup, maintain, recovery, snapshot, verify,
+    log, lookup, maintain,
+    pointer::INLINE_BYTES_MAX,
+    recovery, snapshot, verify,
     write::{self, RECORD_SIZE_MAX},
 };
 use crate::{
@@ -15,7 +17,7 @@ use crate::{
     work::Watch,
 };
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
     path::Path,
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -23,6 +25,8 @@ use std::{
 
 /// Maximum number of changes in a record of [`Map::put_many`].
 const CHANGES_MAX: usize = 1024;
+/// Size of the entries that [`Map::put_many`] puts at once, at most, or one entry.
+const LARGE_BYTES_MAX: usize = 4 << 20;
 /// Number of entries that [`Map::import`] puts at once.
 const IMPORT_ENTRIES: usize = 4096;
 /// Number of times that [`Map::transact`] runs a transaction, at most.
@@ -154,7 +158,8 @@ impl Map {
         Ok(self.get(key)?.is_some())
     }
 
-    /// Puts a value, which replaces an older one. Returns the sequence number after the change, for
+    /// Puts a value, which replaces an older one. A value above 1 KiB gets blocks of its own, which are
+    /// synced before the call returns. Returns the sequence number after the change, for
     /// [`Map::wait_durable`].
     ///
     /// # Errors
@@ -188,15 +193,18 @@ impl Map {
         entries: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
         let mut part: Vec<(K, V)> = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut large) = (0, 0);
         for (key, value) in entries {
             log::check_sizes(key.as_ref(), Some(value.as_ref()))?;
-            let size = key.as_ref().len() + value.as_ref().len();
-            if part.len() == CHANGES_MAX || bytes + size > RECORD_SIZE_MAX / 2 {
+            let size = key.as_ref().len() + value.as_ref().len().min(INLINE_BYTES_MAX);
+            let all = key.as_ref().len() + value.as_ref().len();
+            let is_full = bytes + size > RECORD_SIZE_MAX / 2 || large + all > LARGE_BYTES_MAX;
+            if part.len() == CHANGES_MAX || is_full && !part.is_empty() {
                 self.put_part(&part)?;
-                (part, bytes) = (Vec::new(), 0);
+                (part, bytes, large) = (Vec::new(), 0, 0);
             }
             bytes += size;
+            large += all;
             part.push((key, value));
         }
         if part.is_empty() {
@@ -225,21 +233,20 @@ impl Map {
     /// # Errors
     /// The errors of the run and of [`Map::put`].
     pub fn import(&self, run: &mut dyn Run, watch: &Watch) -> Result<()> {
-        let mut batch = super::batch::Batch::default();
+        let mut part: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+        let mut bytes = 0;
         loop {
             let more = run.advance()?;
             if more {
                 let Entry { key, value, .. } = run.entry();
                 log::check_sizes(key, value)?;
-                batch.push(Entry { hash: KeyHash::of(key, self.seed()), key, value });
+                bytes += key.len() + value.map_or(0, <[u8]>::len);
+                part.push((key.to_vec(), value.map(<[u8]>::to_vec)));
             }
-            if !more
-                || batch.items.len() == IMPORT_ENTRIES
-                || batch.bytes.len() > RECORD_SIZE_MAX / 4
-            {
-                self.import_part(&batch)?;
-                watch.add(batch.items.len() as u64)?;
-                batch = super::batch::Batch::default();
+            if !more || part.len() == IMPORT_ENTRIES || bytes > RECORD_SIZE_MAX / 4 {
+                self.import_part(&part)?;
+                watch.add(part.len() as u64)?;
+                (part, bytes) = (Vec::new(), 0);
             }
             if !more {
                 return self.sync();
@@ -247,16 +254,19 @@ impl Map {
         }
     }
 
-    fn import_part(&self, batch: &super::batch::Batch) -> Result<()> {
-        let changes: Vec<Entry<'_>> = (0..batch.items.len()).map(|i| batch.entry(i)).collect();
+    fn import_part(&self, part: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
+        let seed = self.seed();
+        let entries = part.iter().map(|(key, value)| (key, value.as_deref()));
+        let entries =
+            entries.map(|(key, value)| Entry { hash: KeyHash::of(key, seed), key, value });
+        let changes: Vec<Entry<'_>> = entries.collect();
         if changes.is_empty() {
             return Ok(());
         }
-        let payload = write::encode(&changes)?;
         let core = self.core();
-        write::prepare(core)?;
+        let record = write::prepare(core, &changes)?;
         let held = core.stripes.lock(changes.iter().map(|change| change.hash));
-        write::write_held(core, held, &changes, &payload)?;
+        write::write_held(core, held, &record)?;
         maintain::start(core);
         Ok(())
     }
@@ -354,6 +364,17 @@ impl Map {
         self.core().tasks.error.lock().expect("nothing panics under this lock").take()
     }
 
+    /// Writes the entries of this moment to a new map in another folder, with the same seed and
+    /// attributes. Changes go on meanwhile. After an error or a crash, the folder is not a map, and a
+    /// backup there can be repeated. The unit of `watch` is entries.
+    ///
+    /// # Errors
+    /// `Exists` if there is a map in the folder, `WrongKind` if there is another data set; the errors
+    /// of [`Map::get`]; the disk is full.
+    pub fn backup(&self, folder: impl AsRef<Path>, watch: &Watch) -> Result<()> {
+        backup::backup(self.core(), folder.as_ref(), watch)
+    }
+
     /// Checks all blocks, as they are now. The unit of `watch` is bytes.
     ///
     /// # Errors
@@ -378,6 +399,7 @@ impl Map {
             ..MapStats::default()
         };
         let mut blocks = HashSet::new();
+        let mut large = HashMap::new();
         for group in core.directory.all() {
             let state = group.state();
             let entries = |list: &super::list::List| list.sizes().entries;
@@ -389,11 +411,17 @@ impl Map {
             stats.packet_entries += packets.iter().map(|packet| packet.sizes.entries).sum::<u64>();
             stats.span_blocks += state.stored.span_blocks();
             blocks.extend(packets.iter().map(|packet| packet.block.first));
+            let lists = state.immutable.iter().map(|list| &**list).chain([&state.active]);
+            let owners = lists.flat_map(|list| list.owners.iter());
+            let owners = owners.chain(state.stored.owners().flatten());
+            large.extend(owners.map(|owner| (owner.first, owner.count)));
             stats.entries_max += state.stored.span.as_ref().map_or(0, |span| span.sizes.entries);
             stats.address_bytes += state.stored.span_blocks() * size_of::<u32>() as u64;
         }
         stats.entries_max += stats.packet_entries + stats.buffered_entries;
         stats.packet_blocks = blocks.len() as u64;
+        stats.large_values = large.len() as u64;
+        stats.large_blocks = large.values().sum();
         let (free, blocks) = core.space.counts();
         stats.free_bytes = free * super::block::BLOCK_SIZE as u64;
         stats.file_bytes = blocks * super::block::BLOCK_SIZE as u64;

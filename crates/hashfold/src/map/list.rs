@@ -5,18 +5,24 @@
 //! | field      | size |                                                     |
 //! |------------|-----:|-----------------------------------------------------|
 //! | key_size   |    2 | in bytes                                            |
-//! | value_size |    2 | in bytes; 65535 for a tombstone, which has no value |
+//! | value_size |    2 | in bytes; 65535 for a tombstone, which has no value; 65534 for a pointer to a large value |
 //! | key        |    … |                                                     |
-//! | value      |    … |                                                     |
+//! | value      |    … | or the pointer                                      |
 
-use super::{batch::Batch, sizes::Sizes};
-use crate::{
-    key::{KeyHash, Seed},
-    run::Entry,
+use super::{
+    batch::Batch,
+    item::{Change, Item, Value},
+    large::{Owner, Owners},
+    pointer::{POINTER_SIZE, Pointer},
+    sizes::Sizes,
 };
+use crate::key::{KeyHash, Seed};
 
 const HEAD_SIZE: usize = 4;
 const NO_VALUE: u16 = u16::MAX;
+const LARGE: u16 = u16::MAX - 1;
+/// Memory for the owner of a large value, in bytes, about.
+const OWNER_SIZE: usize = 64;
 /// Number of places in the smallest table.
 const TABLE_MIN: usize = 8;
 
@@ -32,13 +38,16 @@ pub(super) struct List {
     sizes: Sizes,
     /// Sequence number of the oldest change.
     pub(super) first_seq: u64,
+    /// Owners of all large values that were ever in the list.
+    pub(super) owners: Owners,
     seed: Seed,
 }
 
 impl List {
     pub(super) fn new(seed: Seed) -> List {
         let (bytes, table) = (Vec::new(), Vec::new());
-        List { bytes, table, count: 0, sizes: Sizes::EMPTY, first_seq: u64::MAX, seed }
+        let owners = Owners::default();
+        List { bytes, table, count: 0, sizes: Sizes::EMPTY, first_seq: u64::MAX, owners, seed }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -54,30 +63,39 @@ impl List {
 
     /// Returns the memory of the list, in bytes.
     pub(super) fn memory(&self) -> usize {
-        self.bytes.capacity() + self.table.capacity() * size_of::<u32>()
+        let owners = self.owners.len() * OWNER_SIZE;
+        self.bytes.capacity() + self.table.capacity() * size_of::<u32>() + owners
     }
 
-    /// Applies a change, which replaces an earlier change of the key. `seq` is its sequence number.
-    pub(super) fn apply(&mut self, change: Entry<'_>, seq: u64) {
+    /// Applies a change, which replaces an earlier change of the key. `seq` is its sequence number,
+    /// `owner` that of a large value.
+    pub(super) fn apply(&mut self, change: Change<'_>, seq: u64, owner: Option<&Owner>) {
         if self.count * 4 >= self.table.len() * 3 {
             self.grow_table();
         }
-        let Entry { hash, key, value } = change;
+        let Change { hash, key, value } = change;
         self.first_seq = self.first_seq.min(seq);
-        let value_size = value.map_or(NO_VALUE, |value| value.len() as u16);
-        self.sizes.add(key.len() as u16, value.map(|value| value.len() as u16));
+        let pointer;
+        let (value_size, value) = match value {
+            Value::Tombstone => (NO_VALUE, &[][..]),
+            Value::Inline(value) => (value.len() as u16, value),
+            Value::Large(large) => {
+                pointer = large.encode();
+                (LARGE, &pointer[..])
+            }
+        };
+        self.sizes.add(&Item::new(change, 0));
+        owner.iter().for_each(|owner| self.owners.insert(owner));
         let place = self.place(hash, key);
         if let Some(offset) = self.offset(place)
             && self.size_fields(offset).1 == value_size
         {
             let start = offset + HEAD_SIZE + key.len();
-            let value = value.unwrap_or_default();
             self.bytes[start..][..value.len()].copy_from_slice(value);
             return;
         }
         self.count += usize::from(self.table[place] == 0);
         self.table[place] = self.bytes.len() as u32 + 1;
-        let value = value.unwrap_or_default();
         let needed = HEAD_SIZE + key.len() + value.len();
         // Doubling would leave half of the memory unused.
         if self.bytes.capacity() - self.bytes.len() < needed {
@@ -89,8 +107,8 @@ impl List {
         self.bytes.extend(value);
     }
 
-    /// Finds a key. Returns its value, or `Some(None)` for a tombstone.
-    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Option<&[u8]>> {
+    /// Finds a key.
+    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Value<'_>> {
         if self.count == 0 {
             return None;
         }
@@ -98,11 +116,28 @@ impl List {
         Some(self.change(offset).1)
     }
 
+    /// Finds a key. Returns its value, and the owner of a large value.
+    pub(super) fn find_owned(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+    ) -> Option<(Value<'_>, Option<&Owner>)> {
+        self.find(hash, key).map(|value| (value, self.owner(value)))
+    }
+
+    /// Returns the owner of a large value.
+    pub(super) fn owner(&self, value: Value<'_>) -> Option<&Owner> {
+        match value {
+            Value::Large(pointer) => self.owners.get(pointer.first),
+            Value::Tombstone | Value::Inline(_) => None,
+        }
+    }
+
     /// Calls `take` with each change, in no particular order.
-    pub(super) fn for_each(&self, mut take: impl FnMut(Entry<'_>)) {
+    pub(super) fn for_each(&self, mut take: impl FnMut(Change<'_>)) {
         for offset in self.table.iter().filter_map(|place| place.checked_sub(1)) {
             let (key, value) = self.change(offset as usize);
-            take(Entry { hash: KeyHash::of(key, self.seed), key, value });
+            take(Change { hash: KeyHash::of(key, self.seed), key, value });
         }
     }
 
@@ -135,10 +170,15 @@ impl List {
         (field(offset).into(), field(offset + 2))
     }
 
-    fn change(&self, offset: usize) -> (&[u8], Option<&[u8]>) {
+    fn change(&self, offset: usize) -> (&[u8], Value<'_>) {
         let (key_size, value_size) = self.size_fields(offset);
         let (key, rest) = self.bytes[offset + HEAD_SIZE..].split_at(key_size);
-        (key, (value_size != NO_VALUE).then(|| &rest[..value_size.into()]))
+        let value = match value_size {
+            NO_VALUE => Value::Tombstone,
+            LARGE => Value::Large(Pointer::decode(&rest[..POINTER_SIZE]).expect("it was encoded")),
+            size => Value::Inline(&rest[..size.into()]),
+        };
+        (key, value)
     }
 
     fn grow_table(&mut self) {
@@ -159,6 +199,7 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Entry;
     use std::collections::BTreeMap;
 
     const SEED: Seed = Seed(3);
@@ -175,12 +216,13 @@ mod tests {
                 (!random.is_multiple_of(5)).then(|| vec![i as u8; (random >> 32) as usize % 4]);
             let change =
                 Entry { hash: KeyHash::of(&key, SEED), key: &key, value: value.as_deref() };
-            list.apply(change, u64::from(i) + 7);
+            list.apply(change.into(), u64::from(i) + 7, None);
             model.insert(key, value);
         }
         for (key, value) in &model {
             let found = list.find(KeyHash::of(key, SEED), key);
-            assert_eq!(found, Some(value.as_deref()), "{key:?}");
+            let value = value.as_deref().map_or(Value::Tombstone, Value::Inline);
+            assert_eq!(found, Some(value), "{key:?}");
         }
         assert_eq!(list.find(KeyHash::of(b"absent", SEED), b"absent"), None);
         let sorted = list.sorted();
@@ -188,7 +230,8 @@ mod tests {
         assert!(sorted.items.is_sorted_by_key(|item| item.hash));
         for i in 0..sorted.items.len() {
             let entry = sorted.entry(i);
-            assert_eq!(model[entry.key].as_deref(), entry.value);
+            let value = model[entry.key].as_deref().map_or(Value::Tombstone, Value::Inline);
+            assert_eq!(super::super::batch::untagged(entry.value).unwrap(), value);
             assert_eq!(entry.hash, KeyHash::of(entry.key, SEED));
         }
         assert_eq!(list.first_seq, 7);
@@ -199,7 +242,7 @@ mod tests {
         let mut list = List::new(SEED);
         let mut put = |value: &[u8]| {
             let change = Entry { hash: KeyHash::of(b"k", SEED), key: b"k", value: Some(value) };
-            list.apply(change, 1);
+            list.apply(change.into(), 1, None);
             list.bytes.len()
         };
         assert_eq!([put(b"one"), put(b"two"), put(b"three"), put(b"seven")], [8, 8, 18, 18]);

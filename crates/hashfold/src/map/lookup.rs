@@ -3,6 +3,9 @@
 use super::{
     block::{BLOCK_SIZE, Block, BlockId},
     core::Core,
+    item::Value,
+    large::{self, Owner},
+    pointer::Pointer,
     span::Stored,
 };
 use crate::{
@@ -16,6 +19,8 @@ use std::{collections::VecDeque, sync::Arc};
 enum Found {
     /// The value, or `None` if the key is deleted.
     Value(Option<Vec<u8>>),
+    /// A large value, and the owner of its blocks.
+    Large(Pointer, Option<Owner>),
     /// Not in RAM: the group's blocks at that moment.
     Elsewhere(Arc<Stored>),
 }
@@ -25,10 +30,25 @@ pub(super) fn get(core: &Core, key: &[u8]) -> Result<Option<Vec<u8>>> {
     let hash = KeyHash::of(key, core.identity.seed);
     match in_memory(core, hash, key) {
         Found::Value(value) => Ok(value),
-        Found::Elsewhere(stored) => {
-            let places = stored.places(hash, core.identity.id);
-            in_blocks(&*core.space.file, places, hash, key)
-        }
+        Found::Large(pointer, owner) => read_large(core, pointer, owner.as_ref()).map(Some),
+        Found::Elsewhere(stored) => in_blocks(core, &stored, hash, key),
+    }
+}
+
+fn read_large(core: &Core, pointer: Pointer, owner: Option<&Owner>) -> Result<Vec<u8>> {
+    large::read(&*core.space.file, core.identity.id, pointer, owner)
+}
+
+/// Returns the value of a key; reads it if it is large.
+pub(super) fn value(
+    core: &Core,
+    value: Value<'_>,
+    owner: Option<&Owner>,
+) -> Result<Option<Vec<u8>>> {
+    match value {
+        Value::Tombstone => Ok(None),
+        Value::Inline(value) => Ok(Some(value.to_vec())),
+        Value::Large(pointer) => read_large(core, pointer, owner).map(Some),
     }
 }
 
@@ -40,8 +60,12 @@ fn in_memory(core: &Core, hash: KeyHash, key: &[u8]) -> Found {
         if state.is_replaced {
             continue;
         }
-        if let Some(value) = state.find(hash, key) {
-            return Found::Value(value.map(<[u8]>::to_vec));
+        if let Some((value, owner)) = state.find(hash, key) {
+            return match value {
+                Value::Tombstone => Found::Value(None),
+                Value::Inline(value) => Found::Value(Some(value.to_vec())),
+                Value::Large(pointer) => Found::Large(pointer, owner.cloned()),
+            };
         }
         if !state.stored.packets.is_empty() {
             state.wear.lookups = state.wear.lookups.saturating_add(1);
@@ -55,34 +79,40 @@ fn in_memory(core: &Core, hash: KeyHash, key: &[u8]) -> Found {
     }
 }
 
-/// Searches blocks, newest first.
+/// Searches the blocks of a group, newest first.
 pub(super) fn in_blocks(
-    file: &dyn BlockFile,
-    places: impl Iterator<Item = BlockId>,
+    core: &Core,
+    stored: &Stored,
     hash: KeyHash,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>> {
+    let file = &*core.space.file;
     let mut bytes = crate::io::Buffer::zeroed(BLOCK_SIZE);
-    for id in places {
+    for id in stored.places(hash, core.identity.id) {
         file.read_at(id.number * BLOCK_SIZE as u64, &mut bytes)?;
-        if let Some(value) = find(file, &bytes, id, hash, key)? {
-            return Ok(value);
+        if let Some(found) = find(file, &bytes, id, hash, key)? {
+            return match found {
+                Value::Large(pointer) => {
+                    read_large(core, pointer, stored.owner(pointer.first)).map(Some)
+                }
+                found => value(core, found, None),
+            };
         }
     }
     Ok(None)
 }
 
-/// Searches one block. Returns the value, or `Some(None)` for a tombstone.
-fn find(
+/// Searches one block.
+fn find<'a>(
     file: &dyn BlockFile,
-    bytes: &[u8],
+    bytes: &'a [u8],
     id: BlockId,
     hash: KeyHash,
     key: &[u8],
-) -> Result<Option<Option<Vec<u8>>>> {
+) -> Result<Option<Value<'a>>> {
     let found = Block::decode(bytes, id).and_then(|block| block.find(hash, key));
     let place = |error: Error| error.at(&file.place().offset(id.number * BLOCK_SIZE as u64));
-    Ok(found.map_err(place)?.map(|value| value.map(<[u8]>::to_vec)))
+    found.map_err(place)
 }
 
 /// A key of [`get_many`] that is not found yet.
@@ -93,20 +123,22 @@ struct Open {
     /// The blocks to be searched, newest first.
     places: VecDeque<BlockId>,
     /// Keeps the blocks from being used again.
-    _stored: Arc<Stored>,
+    stored: Arc<Stored>,
 }
 
 /// Looks up many keys, with their reads in flight together. `values[i]` is that of `keys[i]`.
 pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
     let mut values = vec![None; keys.len()];
     let mut open = Vec::new();
+    let mut large: Vec<(usize, Pointer, Option<Owner>)> = Vec::new();
     for (i, key) in keys.iter().enumerate() {
         let hash = KeyHash::of(key, core.identity.seed);
         match in_memory(core, hash, key) {
             Found::Value(value) => values[i] = value,
+            Found::Large(pointer, owner) => large.push((i, pointer, owner)),
             Found::Elsewhere(stored) => {
                 let places = stored.places(hash, core.identity.id).collect();
-                open.push(Open { key: i, hash, places, _stored: stored });
+                open.push(Open { key: i, hash, places, stored });
             }
         }
     }
@@ -114,7 +146,7 @@ pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>
     loop {
         open.retain(|key| !key.places.is_empty());
         if open.is_empty() {
-            return Ok(values);
+            break;
         }
         let ids: Vec<BlockId> = open.iter_mut().filter_map(|key| key.places.pop_front()).collect();
         let file = &*core.space.file;
@@ -122,11 +154,22 @@ pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>
             |id: &BlockId| Extent { offset: id.number * BLOCK_SIZE as u64, len: BLOCK_SIZE };
         file.read_many(&mut ids.iter().map(extent), &mut |i, bytes| {
             let key = &mut open[i];
-            if let Some(value) = find(file, bytes, ids[i], key.hash, keys[key.key])? {
-                values[key.key] = value;
+            if let Some(found) = find(file, bytes, ids[i], key.hash, keys[key.key])? {
                 key.places.clear();
+                match found {
+                    Value::Tombstone => {}
+                    Value::Inline(value) => values[key.key] = Some(value.to_vec()),
+                    Value::Large(pointer) => {
+                        let owner = key.stored.owner(pointer.first).cloned();
+                        large.push((key.key, pointer, owner));
+                    }
+                }
             }
             Ok(())
         })?;
     }
+    for (i, pointer, owner) in large {
+        values[i] = Some(read_large(core, pointer, owner.as_ref())?);
+    }
+    Ok(values)
 }

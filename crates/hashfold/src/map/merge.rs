@@ -2,17 +2,18 @@
 //! the group is split.
 
 use super::{
-    batch::{Batch, cut, sizes},
+    batch::{Batch, cut, owners, sizes},
     block::BlockKind,
     core::Core,
     group::{Group, Wear},
     item::Item,
+    large::Owner,
     list::List,
     prefix::{DEPTH_MAX, Prefix},
     read::group_run,
     span::{Span, Stored},
 };
-use crate::{error::Result, run::Run};
+use crate::error::Result;
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 /// Merges a group. The new spans are in free blocks; readers of the old ones go on. The caller
@@ -35,10 +36,14 @@ pub(super) fn merge(core: &Core, group: &Arc<Group>) -> Result<()> {
     let mut run = group_run(&*core.space.file, core.identity, &stored, &lists)?;
     let mut batch = Batch::default();
     while run.advance()? {
-        batch.push(run.entry());
+        batch.push(run.change()?);
     }
     let mut new = Vec::new();
-    write_spans(core, group.prefix, (&batch.items, &batch.bytes), &mut new)?;
+    let owner = |first: u64| {
+        let in_lists = lists.iter().find_map(|list| list.owners.get(first));
+        in_lists.or_else(|| stored.owner(first))
+    };
+    write_spans(core, group.prefix, (&batch.items, &batch.bytes), &owner, &mut new)?;
     let freed = stored.filter_bytes();
     install(core, group, &lists, new);
     core.counters.filter_bytes.fetch_sub(freed, SeqCst);
@@ -47,10 +52,11 @@ pub(super) fn merge(core: &Core, group: &Arc<Group>) -> Result<()> {
 }
 
 /// Writes the span of a key range, in halves while it has more blocks than a group may have.
-fn write_spans(
+pub(super) fn write_spans<'a>(
     core: &Core,
     prefix: Prefix,
     (items, bytes): (&[Item], &[u8]),
+    owner: &dyn Fn(u64) -> Option<&'a Owner>,
     new: &mut Vec<Stored>,
 ) -> Result<()> {
     let starts = cut(items, |hash| prefix.fence(hash));
@@ -58,16 +64,17 @@ fn write_spans(
     if starts.len() as u64 > blocks_max && prefix.depth < DEPTH_MAX {
         return prefix.halves().into_iter().try_for_each(|half| {
             let part = &items[half.part(items, |item| item.hash)];
-            write_spans(core, half, (part, bytes), new)
+            write_spans(core, half, (part, bytes), owner, new)
         });
     }
     if items.is_empty() {
         new.push(Stored::empty(prefix));
         return Ok(());
     }
+    let owners = owners((items, bytes), owner)?;
     let (blocks, write) = core.write_blocks(BlockKind::Span, (items, bytes), &starts)?;
     let fences = starts.iter().map(|start| prefix.fence(items[*start].hash)).collect();
-    let span = Arc::new(Span { blocks, write, fences, sizes: sizes(items) });
+    let span = Arc::new(Span { blocks, write, fences, sizes: sizes(items), owners });
     new.push(Stored { prefix, span: Some(span), packets: Vec::new() });
     Ok(())
 }
@@ -99,10 +106,11 @@ fn split(core: &Core, group: &Group, lists: &[Arc<List>], new: Vec<Stored>) -> u
         let active = std::mem::replace(&mut state.active, core.new_list());
         let immutable = std::mem::take(&mut state.immutable);
         for list in immutable.iter().rev().map(|list| &**list).chain([&active]) {
-            list.for_each(|entry| {
+            list.for_each(|change| {
                 let at =
-                    groups.partition_point(|group| group.prefix.start <= entry.hash.high()) - 1;
-                groups[at].state().active.apply(entry, list.first_seq);
+                    groups.partition_point(|group| group.prefix.start <= change.hash.high()) - 1;
+                let owner = list.owner(change.value);
+                groups[at].state().active.apply(change, list.first_seq, owner);
             });
         }
         state.is_replaced = true;

@@ -20,12 +20,14 @@
 //! - [`Transaction`]: several reads and writes, as if at one moment.
 //! - [`Snapshot`]: the state at one moment; its [`Snapshot::scan`] is a [`Run`](crate::run::Run),
 //!   from which any other data set is built.
-//! - Keys and values have at most [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`] bytes.
+//! - Keys and values have at most [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`] bytes. A value above
+//!   1 KiB has blocks of its own, is written once, and costs a lookup one more read.
 //! - One process has a map open, also for reading.
 //!
 //! Formats: `docs/formats/map.md`. What was taken from the paper, and what was changed:
 //! `docs/papers/sal.md`.
 
+mod backup;
 mod batch;
 mod block;
 mod bloom;
@@ -39,12 +41,14 @@ mod flush;
 mod group;
 mod handle;
 mod item;
+mod large;
 mod list;
 mod log;
 mod lookup;
 mod maintain;
 mod merge;
 mod options;
+mod pointer;
 mod prefix;
 mod read;
 mod recovery;
@@ -61,9 +65,10 @@ mod verify;
 mod write;
 
 pub use self::{
-    block::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
+    block::KEY_BYTES_MAX,
     handle::Map,
     options::{Durability, MAP_MEMORY_MIN, MapOptions, MapStats},
+    pointer::VALUE_BYTES_MAX,
     snapshot::{Scan, Snapshot},
     transaction::Transaction,
     verify::{MapFigures, verify},

@@ -127,7 +127,8 @@ impl MapOptions {
     }
 
     /// Sets the memory budget in bytes: for the log, for changes that are not on the device in
-    /// order, and for Bloom filters. Addresses take about 0.03 bytes per entry more. A budget below
+    /// order, and for Bloom filters. Addresses take about 0.03 bytes per entry more, and about 64 bytes
+    /// per value above 1 KiB. A budget below
     /// [`MAP_MEMORY_MIN`] is refused when the map is opened.
     #[must_use]
     pub fn memory(self, bytes: usize) -> MapOptions {
@@ -181,6 +182,10 @@ pub struct MapStats {
     pub packet_entries: u64,
     /// Number of blocks with packets.
     pub packet_blocks: u64,
+    /// Number of large values: above 1 KiB, in blocks of their own.
+    pub large_values: u64,
+    /// Number of blocks of large values.
+    pub large_blocks: u64,
     /// Number of changes that only RAM and the write-ahead log have.
     pub buffered_entries: u64,
     /// Memory of these changes, in bytes.

@@ -1,9 +1,10 @@
 //! Reading a group from front to back.
 
 use super::{
-    batch::Batch,
+    batch::{Batch, untagged},
     block::{BLOCK_SIZE, Block, BlockId},
     core::Identity,
+    item::Change,
     list::List,
     sizes::Sizes,
     span::Stored,
@@ -16,7 +17,24 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A batch as a run.
+/// Changes in order of (hash, key), one of each key.
+#[derive(Debug)]
+pub(super) struct Changes(Merge);
+
+impl Changes {
+    /// Goes to the next change. Returns whether there is one.
+    pub(super) fn advance(&mut self) -> Result<bool> {
+        self.0.advance()
+    }
+
+    /// Returns the change to which the last call of `advance` went.
+    pub(super) fn change(&self) -> Result<Change<'_>> {
+        let Entry { hash, key, value } = self.0.entry();
+        Ok(Change { hash, key, value: untagged(value)? })
+    }
+}
+
+/// A batch as a run, with tagged values.
 #[derive(Debug)]
 struct BatchRun {
     batch: Batch,
@@ -45,9 +63,9 @@ impl Run for BatchRun {
     }
 }
 
-/// Returns the run of the changes in lists, given newest first, with tombstones.
-pub(super) fn lists_run(lists: &[Arc<List>], seed: Seed) -> Result<Merge> {
-    Merge::new(list_runs(lists, seed), Tombstones::Keep)
+/// Returns the changes in lists, given newest first, with tombstones.
+pub(super) fn lists_run(lists: &[Arc<List>], seed: Seed) -> Result<Changes> {
+    Merge::new(list_runs(lists, seed), Tombstones::Keep).map(Changes)
 }
 
 fn list_runs(lists: &[Arc<List>], seed: Seed) -> Vec<Box<dyn Run>> {
@@ -56,14 +74,14 @@ fn list_runs(lists: &[Arc<List>], seed: Seed) -> Vec<Box<dyn Run>> {
     lists.iter().map(|list| Box::new(run(list)) as Box<dyn Run>).collect()
 }
 
-/// Reads a group. Returns the run of its entries: changes in `lists`, given newest first, replace
+/// Reads a group. Returns its entries: changes in `lists`, given newest first, replace
 /// those on the device.
 pub(super) fn group_run(
     file: &dyn BlockFile,
     identity: Identity,
     stored: &Stored,
     lists: &[Arc<List>],
-) -> Result<Merge> {
+) -> Result<Changes> {
     let Identity { seed, id } = identity;
     let mut batches: Vec<Batch> = stored.packets.iter().map(|_| Batch::default()).collect();
     batches.push(Batch::default());
@@ -92,7 +110,7 @@ pub(super) fn group_run(
         let sizes = super::batch::sizes(&batch.items);
         runs.push(Box::new(BatchRun { batch, sizes, seed, steps: 0 }));
     }
-    Merge::new(runs, Tombstones::Drop)
+    Merge::new(runs, Tombstones::Drop).map(Changes)
 }
 
 /// Appends the entries of a block that are in the key range of a group to a batch.

@@ -6,6 +6,8 @@ use super::{
     core::{Core, Identity, Published, Start},
     directory::Directory,
     group::Group,
+    item::Value,
+    large::Owners,
     log,
     maintain::relieve,
     options::MapOptions,
@@ -50,6 +52,19 @@ const WRITES_LOST_MAX: u64 = 1 << 28;
 /// # Errors
 /// `Exists` if there is a map in the folder.
 pub(super) fn create(folder: &Path, options: MapOptions) -> Result<Core> {
+    let core = begin(folder, options)?;
+    publish(
+        &core,
+        core.directory.all().iter().map(|group| group.state().stored.clone()).collect(),
+    )?;
+    open_log(core, 0, 0, Owners::default())
+}
+
+/// Begins a map: the folder is one after [`publish`].
+///
+/// # Errors
+/// `Exists` if there is a map in the folder.
+pub(super) fn begin(folder: &Path, options: MapOptions) -> Result<Core> {
     options.check()?;
     let folder = LockedFolder::create(options.env.disk.clone(), folder, Kind::Map, Site::Own)?;
     folder::check_kind(&*folder.disk, &folder.path, Kind::Map)?;
@@ -69,10 +84,13 @@ pub(super) fn create(folder: &Path, options: MapOptions) -> Result<Core> {
         next_write: 1,
         attributes: options.attributes.clone(),
     };
-    let core = Core::new(folder, (identity, options), Space::new(file)?, start);
-    publish_first(&core)?;
-    core.folder.remove(|name| name == FIRST_NAME)?;
-    open_log(core, 0, 0)
+    Ok(Core::new(folder, (identity, options), Space::new(file)?, start))
+}
+
+/// Publishes a new map with these groups, which are in order.
+pub(super) fn publish(core: &Core, groups: Vec<Arc<Stored>>) -> Result<()> {
+    publish_first(core, groups)?;
+    core.folder.remove(|name| name == FIRST_NAME)
 }
 
 /// Opens a map: reads its catalog, and replays the log.
@@ -93,7 +111,7 @@ pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
     let catalog = folder::open_file(&*folder.disk, &path, Access::Cached, "catalog of the map")?;
     check_same("size of the catalog", named.size, catalog.size()?)
         .map_err(|error| error.at(catalog.place()))?;
-    let (position, groups) = catalog::read(&*catalog, identity, &space)?;
+    let (position, groups, owners) = catalog::read(&*catalog, identity, &space)?;
     let current = named.name.clone();
     folder.remove(|name| {
         catalog::is_catalog(name) && name != current || [NEW_NAME, FIRST_NAME].contains(&name)
@@ -113,7 +131,7 @@ pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
             state.wear = rental::begin(&*core.options.env.random, &state.stored);
         }
     }
-    open_log(core, position.seq, position.logged)
+    open_log(core, position.seq, position.logged, owners)
 }
 
 /// Opens the data file, which must have at least the blocks that it had at the last checkpoint.
@@ -147,15 +165,26 @@ fn directory(groups: &[Stored], seed: Seed) -> Directory {
 }
 
 /// Opens the log, and applies its changes from `seq` on; those before `logged` must be there.
-fn open_log(core: Core, seq: u64, logged: u64) -> Result<Core> {
+/// `owners` are those of the large values in the catalog.
+fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Core> {
     let Identity { seed, id } = core.identity;
     let (env, folder) = (core.options.env.clone(), core.folder.path.clone());
     let home = WalFolder { env, folder, seed, id };
+    core.space.set_replaying(true);
     let wal = Wal::open(home, SEGMENTS, seq..logged, &mut |record| {
         relieve(&core, core.options.shape.buffer_bytes)?;
         core.counters.log_bytes.fetch_add(record.payload.len() as u64, SeqCst);
-        log::decode(record.payload, record.count, seed, |change| core.apply(change, record.seq))
+        log::decode(record.payload, record.count, seed, |change| {
+            let owner = match change.value {
+                Value::Large(pointer) => Some(owners.claim(&core.space, pointer)?),
+                Value::Tombstone | Value::Inline(_) => None,
+            };
+            core.keep_logged(record.seq, owner.iter().cloned());
+            core.apply(change, record.seq, owner.as_ref());
+            Ok(())
+        })
     })?;
+    core.space.set_replaying(false);
     core.log.set(wal).expect("it is set here only");
     Ok(core)
 }

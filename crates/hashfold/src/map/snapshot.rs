@@ -1,10 +1,19 @@
 //! The state of a map at one moment.
 
-use super::{core::Core, list::List, lookup::in_blocks, read::group_run, span::Stored};
+use super::{
+    core::Core,
+    item::{Change, Value},
+    large::{self, Owner},
+    list::List,
+    lookup::{self, in_blocks},
+    pointer::Pointer,
+    read::{Changes, group_run},
+    span::Stored,
+};
 use crate::{
     error::Result,
     key::{KeyHash, Seed},
-    run::{Entry, Merge, Run, Summary},
+    run::{Entry, Run, Summary},
 };
 use std::{fmt, sync::Arc};
 
@@ -23,10 +32,18 @@ struct State {
 }
 
 /// A group at one moment.
-struct View {
-    stored: Arc<Stored>,
+pub(super) struct View {
+    pub(super) stored: Arc<Stored>,
     /// The changes in RAM, newest first.
-    lists: Vec<Arc<List>>,
+    pub(super) lists: Vec<Arc<List>>,
+}
+
+impl View {
+    /// Returns the owner of a large value.
+    pub(super) fn owner(&self, first: u64) -> Option<&Owner> {
+        let in_lists = self.lists.iter().find_map(|list| list.owners.get(first));
+        in_lists.or_else(|| self.stored.owner(first))
+    }
 }
 
 /// Takes a snapshot. Writers wait while the lists of all groups are taken.
@@ -60,6 +77,11 @@ impl Snapshot {
         self.0.seq
     }
 
+    /// Returns all groups in order.
+    pub(super) fn views(&self) -> &[View] {
+        &self.0.groups
+    }
+
     /// Looks up a key.
     ///
     /// # Errors
@@ -70,11 +92,10 @@ impl Snapshot {
         let start = |view: &View| view.stored.prefix.start;
         let at = self.0.groups.partition_point(|view| start(view) <= hash.high()) - 1;
         let View { stored, lists } = &self.0.groups[at];
-        if let Some(value) = lists.iter().find_map(|list| list.find(hash, key)) {
-            return Ok(value.map(<[u8]>::to_vec));
+        if let Some((value, owner)) = lists.iter().find_map(|list| list.find_owned(hash, key)) {
+            return lookup::value(core, value, owner);
         }
-        let places = stored.places(hash, core.identity.id);
-        in_blocks(&*core.space.file, places, hash, key)
+        in_blocks(core, stored, hash, key)
     }
 
     /// Returns all entries, as a run. Reads one group at a time into memory.
@@ -85,7 +106,7 @@ impl Snapshot {
             lists.chain(packets).chain(view.stored.span.iter().map(|span| span.sizes))
         });
         let summary = sizes.map(|sizes| sizes.summary()).fold(Summary::EMPTY, Summary::union);
-        Scan { snapshot: self.clone(), summary, next: 0, current: None }
+        Scan { snapshot: self.clone(), summary, next: 0, current: None, large: Vec::new() }
     }
 }
 
@@ -104,7 +125,18 @@ pub struct Scan {
     /// Index of the next group.
     next: usize,
     /// The entries of the group before it.
-    current: Option<Merge>,
+    current: Option<Changes>,
+    /// The value of the current entry, if it is large.
+    large: Vec<u8>,
+}
+
+impl Scan {
+    /// Reads a large value of the current group.
+    fn read_large(&self, pointer: Pointer) -> Result<Vec<u8>> {
+        let State { core, groups, .. } = &*self.snapshot.0;
+        let owner = groups[self.next - 1].owner(pointer.first);
+        large::read(&*core.space.file, core.identity.id, pointer, owner)
+    }
 }
 
 impl Run for Scan {
@@ -121,6 +153,9 @@ impl Run for Scan {
             if let Some(current) = &mut self.current
                 && current.advance()?
             {
+                if let Value::Large(pointer) = current.change()?.value {
+                    self.large = self.read_large(pointer)?;
+                }
                 return Ok(true);
             }
             self.current = None;
@@ -132,6 +167,13 @@ impl Run for Scan {
     }
 
     fn entry(&self) -> Entry<'_> {
-        self.current.as_ref().expect("the last advance returned true").entry()
+        let current = self.current.as_ref().expect("the last advance returned true");
+        let Change { hash, key, value } = current.change().expect("it was decoded before");
+        let value = match value {
+            Value::Tombstone => None,
+            Value::Inline(value) => Some(value),
+            Value::Large(_) => Some(&self.large[..]),
+        };
+        Entry { hash, key, value }
     }
 }

@@ -40,6 +40,8 @@ struct Free {
     grown: BTreeSet<u64>,
     /// Number of blocks in the file.
     end: u64,
+    /// Whether free blocks may be named by changes that are still to be replayed.
+    is_replaying: bool,
 }
 
 /// The owner of consecutive blocks of the data file.
@@ -71,6 +73,12 @@ impl Space {
     pub(super) fn take(self: &Arc<Self>, count: u64) -> Result<Blocks> {
         assert!(count > 0);
         let mut free = self.free();
+        if free.is_replaying {
+            let first = free.end;
+            self.file.allocate((first + count) * BLOCK_SIZE as u64)?;
+            free.end += count;
+            return Ok(Blocks { first, count, space: self.clone() });
+        }
         if free.by_length.range((count, 0)..).next().is_none() {
             self.grow(&mut free, count)?;
         }
@@ -80,6 +88,12 @@ impl Space {
             free.insert_without_growth(first + count, length - count);
         }
         Ok(Blocks { first, count, space: self.clone() })
+    }
+
+    /// Says whether changes are being replayed. Meanwhile, blocks are taken at the end of the file
+    /// only: free blocks may have large values of changes that are still to be replayed.
+    pub(super) fn set_replaying(&self, is_replaying: bool) {
+        self.free().is_replaying = is_replaying;
     }
 
     /// Appends at least `count` blocks to the file.

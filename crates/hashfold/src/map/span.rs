@@ -3,6 +3,7 @@
 use super::{
     block::{BLOCK_SIZE, BlockId, BlockKind},
     bloom::Bloom,
+    large::{self, Owner},
     prefix::Prefix,
     sizes::Sizes,
     space::Blocks,
@@ -19,6 +20,8 @@ pub(super) struct Span {
     /// The fence of the first hash in each block ([`Prefix::fence`]).
     pub(super) fences: Box<[u32]>,
     pub(super) sizes: Sizes,
+    /// Owners of the large values, ascending by their first blocks.
+    pub(super) owners: Box<[Owner]>,
 }
 
 /// Changes of a group in a block, which may have packets of other groups, too.
@@ -29,6 +32,8 @@ pub(super) struct Packet {
     pub(super) write: u64,
     pub(super) filter: Bloom,
     pub(super) sizes: Sizes,
+    /// Owners of the large values, ascending by their first blocks.
+    pub(super) owners: Box<[Owner]>,
 }
 
 /// All that a group has on the device. Never changes; the blocks stay as long as it is referenced.
@@ -79,6 +84,17 @@ impl Stored {
             candidates(&span.fences, fence).map(move |i| span.id(i, file_id))
         });
         packets.map(move |packet| packet.id(file_id)).chain(spans)
+    }
+
+    /// Returns the owner of a large value.
+    pub(super) fn owner(&self, first: u64) -> Option<&Owner> {
+        self.owners().find_map(|owners| large::find(owners, first))
+    }
+
+    /// Returns the owners of all large values: of each packet, and of the span.
+    pub(super) fn owners(&self) -> impl Iterator<Item = &[Owner]> {
+        let packets = self.packets.iter().map(|packet| &*packet.owners);
+        packets.chain(self.span.iter().map(|span| &*span.owners))
     }
 
     /// Returns the number of blocks in the span.

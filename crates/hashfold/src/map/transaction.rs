@@ -83,7 +83,7 @@ impl Transaction {
     ///
     /// # Errors
     /// `Conflict` if a key that was read has changed: nothing is written, run the transaction again.
-    /// `Limit` if the writes take more than about 512 KiB. If the log fails, the transaction may be
+    /// `Limit` if the writes take more than about 512 KiB, without values above 1 KiB. If the log fails, the transaction may be
     /// found after the map was opened again, then all of it.
     pub fn commit(self) -> Result<u64> {
         let changes: Vec<Entry<'_>> = self
@@ -91,9 +91,8 @@ impl Transaction {
             .iter()
             .map(|((hash, key), value)| Entry { hash: *hash, key, value: value.as_deref() })
             .collect();
-        let payload = write::encode(&changes)?;
         let core = &self.core;
-        write::prepare(core)?;
+        let record = write::prepare(core, &changes)?;
         let read = self.reads.keys().map(|bits| KeyHash::from_bits(*bits));
         let held = core.stripes.lock(read.chain(changes.iter().map(|change| change.hash)));
         for (bits, seq) in &self.reads {
@@ -104,7 +103,7 @@ impl Transaction {
         if changes.is_empty() {
             return Ok(core.log().end());
         }
-        let seq = write::write_held(core, held, &changes, &payload)?;
+        let seq = write::write_held(core, held, &record)?;
         write::finish(core, seq)
     }
 }

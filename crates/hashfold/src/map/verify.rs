@@ -4,7 +4,8 @@ use super::{
     MapOptions,
     block::{BLOCK_SIZE, Block, BlockId},
     core::Core,
-    recovery,
+    item::{Change, Item, Value},
+    large, recovery,
     sizes::Sizes,
     span::Stored,
 };
@@ -15,7 +16,6 @@ use crate::{
     io::Buffer,
     key::KeyHash,
     manifest::Kind,
-    run::Entry,
     verify::VerifyReport,
     work::Watch,
 };
@@ -27,7 +27,7 @@ use std::path::Path;
 pub struct MapFigures {
     /// Number of groups.
     pub groups: u64,
-    /// Number of blocks.
+    /// Number of blocks, without those of large values.
     pub blocks: u64,
     /// Number of entries in spans.
     pub entries: u64,
@@ -60,7 +60,7 @@ pub(super) fn verify_open(core: &Core, watch: &Watch) -> Result<VerifyReport<Map
             let id = packet.id(core.identity.id);
             let mut sizes = Sizes::EMPTY;
             let checked = check_block(core, &stored, id, &mut |entry| {
-                sizes.add(entry.key.len() as u16, entry.value.map(|value| value.len() as u16));
+                sizes.add(&Item::new(entry, 0));
                 match packet.filter.contains(entry.hash) {
                     true => Ok(()),
                     false => Err(Error::field("Bloom filter of a packet", "all keys", "fewer")),
@@ -102,11 +102,11 @@ fn check_span(
             {
                 return Err(ErrorKind::Order { previous: *previous, got: entry.hash }.into());
             }
-            let Some(value) = entry.value else {
+            if entry.value == Value::Tombstone {
                 return Err(Error::field("entry of a span", "a value", "a tombstone"));
-            };
+            }
             last = Some((entry.hash, entry.key.to_vec()));
-            sizes.add(entry.key.len() as u16, Some(value.len() as u16));
+            sizes.add(&Item::new(entry, 0));
             Ok(())
         });
         is_whole &= report.note(checked)?.is_some();
@@ -125,7 +125,7 @@ fn check_block(
     core: &Core,
     stored: &Stored,
     id: BlockId,
-    take: &mut dyn FnMut(Entry<'_>) -> Result<()>,
+    take: &mut dyn FnMut(Change<'_>) -> Result<()>,
 ) -> Result<()> {
     let (file, seed) = (&core.space.file, core.identity.seed);
     let offset = id.number * BLOCK_SIZE as u64;
@@ -138,6 +138,9 @@ fn check_block(
             let entry = block.entry(i, seed)?;
             if stored.prefix.contains(entry.hash) {
                 take(entry)?;
+                if let Value::Large(pointer) = entry.value {
+                    large::read(&**file, core.identity.id, pointer, stored.owner(pointer.first))?;
+                }
             } else if id.kind == super::block::BlockKind::Span {
                 let expected = format!("within {}", stored.prefix.name());
                 return Err(Error::field("hash in a span", expected, entry.hash));

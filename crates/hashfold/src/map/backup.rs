@@ -1,0 +1,64 @@
+//! Backups: the state of a map at one moment, as a new map in another folder.
+//!
+//! The entries are copied a group at a time, into spans. The manifest is published last: before, the
+//! folder is not a map.
+
+use super::{
+    batch::Batch,
+    core::Core,
+    item::{Change, Value},
+    large::{self, Owners},
+    merge::write_spans,
+    options::MapOptions,
+    read::group_run,
+    recovery,
+    snapshot::{self, View},
+    span::Stored,
+};
+use crate::{error::Result, work::Watch};
+use std::{path::Path, sync::Arc};
+
+/// Writes all entries of this moment to a new map.
+pub(super) fn backup(core: &Arc<Core>, to: &Path, watch: &Watch) -> Result<()> {
+    let snapshot = snapshot::take(core);
+    let options = MapOptions {
+        seed: Some(core.identity.seed),
+        attributes: core.attributes.clone(),
+        ..core.options.clone()
+    };
+    let new = recovery::begin(to, options)?;
+    let mut copied = Vec::new();
+    for view in snapshot.views() {
+        copy_group(core, view, &new, &mut copied, watch)?;
+    }
+    recovery::publish(&new, copied.into_iter().map(Arc::new).collect())
+}
+
+/// Copies the entries of a group.
+fn copy_group(
+    core: &Core,
+    view: &View,
+    new: &Core,
+    copied: &mut Vec<Stored>,
+    watch: &Watch,
+) -> Result<()> {
+    let mut batch = Batch::default();
+    let mut owners = Owners::default();
+    let mut run = group_run(&*core.space.file, core.identity, &view.stored, &view.lists)?;
+    while run.advance()? {
+        let change = run.change()?;
+        batch.push(match change.value {
+            Value::Large(pointer) => {
+                let owner = view.owner(pointer.first);
+                let value = large::read(&*core.space.file, core.identity.id, pointer, owner)?;
+                let (pointer, owner) = new.write_large(&value)?;
+                owners.insert(&owner);
+                Change { value: Value::Large(pointer), ..change }
+            }
+            Value::Tombstone | Value::Inline(_) => change,
+        });
+        watch.add(1)?;
+    }
+    let owner = |first| owners.get(first);
+    write_spans(new, view.stored.prefix, (&batch.items, &batch.bytes), &owner, copied)
+}
