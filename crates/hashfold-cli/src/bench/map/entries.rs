@@ -136,7 +136,7 @@ mod tests {
         for wrong in [None, Some(&old[..]), Some(&new[1..]), Some(&Entries::first_value(2))] {
             assert!(entries.check(1, wrong).is_err(), "{wrong:?}");
         }
-        (0..1000).for_each(|_| drop(entries.change(1)));
+        (0..1000).for_each(|_| _ = entries.change(1));
         assert_eq!(entries.present(), 1, "no number of changes makes a key absent");
         entries.delete(1);
         assert!(entries.check(1, None).is_ok() && entries.check(1, Some(&new)).is_err());
