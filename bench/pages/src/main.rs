@@ -33,10 +33,16 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(repository().join(path)).map_err(|error| format!("{path}: {error}"))
 }
 
+/// Reads a file of results; `None` if nothing was measured yet.
+fn read_results(path: &str) -> Result<Option<String>> {
+    let exists = repository().join(path).exists();
+    exists.then(|| read(path)).transpose()
+}
+
 /// Brings one document up to date; returns whether it changed.
 fn refresh(path: &str) -> Result<bool> {
     let old = read(path)?;
-    let new = page::refresh(&old, &read).map_err(|error| format!("{path}: {error}"))?;
+    let new = page::refresh(&old, &read_results).map_err(|error| format!("{path}: {error}"))?;
     if new != old {
         fs::write(repository().join(path), &new).map_err(|error| format!("{path}: {error}"))?;
     }

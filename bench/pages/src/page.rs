@@ -17,7 +17,7 @@
 //!
 //! `<!-- figures: FILE`, followed by lines of a name and what it means, is replaced by a table of
 //! these measurements of `hashfold bench`, and `<!-- circumstances: FILE -->` by machine, date, commit
-//! and options.
+//! and options. A table whose file does not exist yet says that it waits for it.
 
 use crate::{
     Result,
@@ -29,8 +29,11 @@ use std::fmt::Write as _;
 
 const END: &str = "<!-- end -->\n";
 
-/// Returns the document with all tables written anew; `read` returns the text of a file.
-pub fn refresh(document: &str, read: &dyn Fn(&str) -> Result<String>) -> Result<String> {
+/// Returns the text of a file of results; `None` if there is no such file.
+type Read<'a> = dyn Fn(&str) -> Result<Option<String>> + 'a;
+
+/// Returns the document with all tables written anew.
+pub fn refresh(document: &str, read: &Read<'_>) -> Result<String> {
     let (mut out, mut rest) = (String::new(), document);
     while let Some(start) = next_directive(rest) {
         let length = rest[start..].find("-->\n").ok_or("a comment does not end")? + "-->\n".len();
@@ -50,11 +53,15 @@ fn next_directive(text: &str) -> Option<usize> {
     starts.iter().filter_map(|start| text.find(start)).min()
 }
 
-fn write(directive: &str, read: &dyn Fn(&str) -> Result<String>) -> Result<String> {
+fn write(directive: &str, read: &Read<'_>) -> Result<String> {
     let mut lines =
         directive.trim().lines().map(|line| line.split_once(": ").unwrap_or((line, "")));
     let (kind, file) = lines.next().ok_or("the directive is empty")?;
-    let sheet = Sheet::parse(&read(file)?).map_err(|error| format!("{file}: {error}"))?;
+    let Some(text) = read(file)? else {
+        let is_table = kind != "circumstances";
+        return Ok(if is_table { format!("Not measured yet: `{file}`.\n") } else { String::new() });
+    };
+    let sheet = Sheet::parse(&text).map_err(|error| format!("{file}: {error}"))?;
     sheet.check().map_err(|error| format!("{file}: {error}"))?;
     let lines: Vec<(&str, &str)> = lines.collect();
     match kind {

@@ -1,10 +1,13 @@
-use crate::{DOCUMENTS, Result, page, read, repository, sheet::Sheet};
+use crate::{DOCUMENTS, Result, page, read, read_results, repository, sheet::Sheet};
 use std::{fs, path::Path};
 
 const RUN: &str =
     r#""run":{"title":"x","commit":"0123456789ab","machine":"fast","load":"0.1","rounds":"3"}"#;
 
-fn results(path: &str) -> Result<String> {
+fn results(path: &str) -> Result<Option<String>> {
+    if path == "later.jsonl" {
+        return Ok(None);
+    }
     assert_eq!(path, "r.jsonl");
     let rows = [
         r#"{"data":"small","peer":"us","rate":{"median":12345,"min":12000,"max":13000},"note":"ok","#,
@@ -12,14 +15,14 @@ fn results(path: &str) -> Result<String> {
         r#"{"data":"large","peer":"us","rate":1,"#,
         r#"{"name":"a.b","value":9328123,"min":9000000,"max":9400000,"rounds":3,"#,
     ];
-    Ok(rows.map(|row| format!("{row}{RUN}}}\n")).concat())
+    Ok(Some(rows.map(|row| format!("{row}{RUN}}}\n")).concat()))
 }
 
 #[test]
 fn the_documents_are_up_to_date() {
     for path in DOCUMENTS {
         let document = read(path).unwrap();
-        let fresh = page::refresh(&document, &read).unwrap();
+        let fresh = page::refresh(&document, &read_results).unwrap();
         assert!(fresh == document, "{path} is out of date: run `cargo run -p pages` in bench");
     }
 }
@@ -88,6 +91,20 @@ fn circumstances_are_those_of_the_file() {
 }
 
 #[test]
+fn a_table_waits_for_its_results() {
+    let table =
+        "<!-- table: later.jsonl\npeer: x\n-->\nNot measured yet: `later.jsonl`.\n<!-- end -->\n";
+    let facts = "<!-- circumstances: later.jsonl -->\n<!-- end -->\n";
+    let new = format!("{table}{facts}");
+    assert_eq!(page::refresh(&new, &results), Ok(new));
+    let error = read_results("bench/results").unwrap_err();
+    assert!(
+        error.contains("bench/results"),
+        "only a file that does not exist is waited for: {error}"
+    );
+}
+
+#[test]
 fn mistakes_in_a_document_are_named() {
     let cases = [
         ("<!-- table: r.jsonl\nspeed: x\n-->\n<!-- end -->\n", "no column speed"),
@@ -111,7 +128,7 @@ fn results_that_nobody_can_repeat_are_refused() {
         (r#""load":"0.1""#, r#""load":"""#, "load"),
         (r#""load":"0.1""#, r#""load":"0.88; of slots""#, "load"),
     ] {
-        let text = results("r.jsonl").unwrap().replace(old, new);
+        let text = results("r.jsonl").unwrap().unwrap().replace(old, new);
         let error = Sheet::parse(&text).unwrap().check().unwrap_err();
         assert!(error.contains(message), "{error}");
     }

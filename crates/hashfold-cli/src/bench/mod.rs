@@ -5,6 +5,7 @@ mod device;
 mod filter;
 mod hot;
 mod input;
+mod map;
 mod measure;
 mod pairs;
 #[cfg(feature = "columnar")]
@@ -44,6 +45,8 @@ enum Part {
     Store(StoreBench),
     /// Measure filters: the cascade on flash, runs and the quotient filter in RAM
     Filter(FilterBench),
+    /// Measure maps: load, updates, lookups, durable commits, space, recovery
+    Map(MapBench),
     /// Measure servers: lookups, overload, publishing and transfers under readers
     #[cfg(all(feature = "deploy", feature = "serve"))]
     Serve(ServeBench),
@@ -213,6 +216,54 @@ pub(crate) struct FilterBench {
     pub(crate) json: bool,
 }
 
+/// Options for measuring maps.
+#[derive(Debug, Args)]
+pub(crate) struct MapBench {
+    /// Entries of 8 + 8 bytes that are loaded
+    #[arg(long, default_value = "10e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) keys: u64,
+
+    /// Updates of existing keys
+    #[arg(long, default_value = "10e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) updates: u64,
+
+    /// Lookups of each kind, and operations of each mix
+    #[arg(long, default_value = "200e3", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) lookups: u64,
+
+    /// Number of durable commits of one thread; 8 threads together make 4 times as many, 64 threads 16 times
+    #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) commits: u64,
+
+    /// Memory budget of the map, at least 8MiB
+    #[arg(long, default_value = "64MiB", value_parser = units::parse_bytes, value_name = "SIZE")]
+    pub(crate) memory: usize,
+
+    /// Folder for the data, on the device to be measured; needs 100 bytes of free space per key, and 512 MiB
+    #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Group to measure besides load and updates; may be repeated [default: all]
+    #[arg(long, value_name = "GROUP", value_parser = ["get", "commit", "recover", "delete"])]
+    pub(crate) only: Vec<String>,
+
+    /// Number of rounds; more than one print medians and ranges, at the end
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+
+    /// Seed of the generated keys
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Threads for background jobs, besides the main one
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = units::parse_threads)]
+    pub(crate) threads: usize,
+
+    /// Print one JSON object per measurement
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Options for measuring servers.
 #[cfg(all(feature = "deploy", feature = "serve"))]
 #[derive(Debug, Args)]
@@ -285,6 +336,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         Part::Filter(bench) => {
             let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
             in_rounds(&report, bench.rounds, || filter::run(bench, &report))?;
+        }
+        Part::Map(bench) => {
+            let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
+            in_rounds(&report, bench.rounds, || map::run(bench, &report))?;
         }
         #[cfg(all(feature = "deploy", feature = "serve"))]
         Part::Serve(bench) => {

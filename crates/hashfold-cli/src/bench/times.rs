@@ -28,6 +28,15 @@ impl Times {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// Adds all times of another histogram.
+    pub(crate) fn merge(&mut self, other: &Times) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.total += other.total;
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
@@ -87,6 +96,10 @@ mod tests {
         }
         assert_eq!(times.max_ms(), 1.0);
         assert_eq!(times.total(), 1000);
+        let mut twice = times.clone();
+        twice.merge(&times);
+        assert_eq!((twice.total(), twice.max_ms()), (2000, 1.0));
+        assert_eq!(twice.quantile_us(0.5), times.quantile_us(0.5));
         assert_eq!(Times::new().quantile_us(0.5), 0.0);
     }
 }

@@ -171,6 +171,60 @@ fn the_filter_benchmark_prints_each_figure() {
 }
 
 #[test]
+fn the_map_benchmark_prints_each_figure() {
+    let work = Work::new();
+    let sizes = "--keys 20000 --updates 30000 --lookups 500 --commits 5 --memory 8MiB --dir bench";
+    let figures = figures(&work, &format!("bench map {sizes} --json"));
+    let names = [
+        "map.load.per_s",
+        "map.load.cpu_us",
+        "map.load.p50_us",
+        "map.load.p99_us",
+        "map.load.p999_us",
+        "map.load.max_ms",
+        "map.load.reads_per_put",
+        "map.load.writes_per_put",
+        "map.load.write_amplification",
+        "map.load.space_ratio",
+        "map.load.address_bytes_per_entry",
+        "map.update.per_s",
+        "map.update.max_ms",
+        "map.update.write_amplification",
+        "map.update.space_ratio",
+        "map.get.per_s",
+        "map.get.p99_us",
+        "map.get.reads",
+        "map.get.plain_fraction",
+        "map.get.absent.per_s",
+        "map.get.absent.reads",
+        "map.get_many.per_s",
+        "map.get_many.cpu_us",
+        "map.get_many.reads",
+        "map.get_many.plain_fraction",
+        "map.mixed.50.per_s",
+        "map.mixed.50.reads_per_operation",
+        "map.mixed.90.per_s",
+        "map.open.ms",
+        "map.commit.1.per_s",
+        "map.commit.8.p50_us",
+        "map.commit.64.per_s",
+        "map.commit.64.p99_us",
+        "map.commit.64.bytes_per_commit",
+        "map.commit.64.commits_per_write",
+        "map.beside.nothing.get_p99_us",
+        "map.beside.commits.get_p99_us",
+        "map.beside.updates.get_max_ms",
+        "map.recovery.changes_s",
+        "map.delete.per_s",
+        "map.compact.seconds",
+        "map.compact.space_ratio",
+        "map.memory.budget_ratio",
+    ];
+    check(&figures, names.into_iter());
+    assert!(!work.path("bench").exists(), "nothing is left");
+}
+
+#[test]
 fn the_serve_benchmark_prints_each_figure() {
     let work = Work::new();
     let sizes = "--keys 20000 --flash-keys 20000 --start-keys 10000 --requests 4000 --data 6MiB";

@@ -1,0 +1,150 @@
+//! Durable commits of several threads, and lookups beside them.
+
+use super::{Entries, Scene, lookups::get_timed};
+use crate::{
+    bench::{measure::wall_seconds, random::pick, times::Times},
+    failure::Result,
+};
+use hashfold::map::{Durability, Map};
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Instant,
+};
+
+/// Numbers of concurrently committing threads, and the factor by which they commit more in total
+/// than one thread.
+const THREADS: [(u64, u64); 3] = [(1, 1), (8, 4), (64, 16)];
+/// Number of committing threads beside a reader.
+const BESIDE: u64 = 8;
+
+pub(super) fn run(scene: &mut Scene<'_>) -> Result<()> {
+    let map = scene.open(Durability::Immediate)?;
+    for (threads, times) in THREADS {
+        let each = (scene.bench.commits * times).div_ceil(threads);
+        commits(scene, &map, threads, each)?;
+    }
+    beside(scene, &map)?;
+    Ok(map.close()?)
+}
+
+/// Measures threads that put new keys, one key a commit.
+fn commits(scene: &mut Scene<'_>, map: &Map, threads: u64, each: u64) -> Result<()> {
+    scene.disk.take();
+    let (seconds, times) = commit_all(&scene.entries, map, threads, each)?;
+    let moved = scene.disk.take();
+    let count = threads * each;
+    scene.entries.extend(count);
+    let say = |name: &str, value, unit| {
+        scene.say_of(&format!("commit.{threads}.{name}"), value, unit, count);
+    };
+    say("per_s", count as f64 / seconds, "commits/s");
+    say("p50_us", times.quantile_us(0.5), "us");
+    say("p99_us", times.quantile_us(0.99), "us");
+    say("bytes_per_commit", moved.written_bytes as f64 / count as f64, "bytes");
+    say("commits_per_write", count as f64 / moved.writes as f64, "commits");
+    Ok(())
+}
+
+/// Puts the next new keys in several threads. Returns the seconds since all threads have started,
+/// and the times of all commits.
+fn commit_all(entries: &Entries, map: &Map, threads: u64, each: u64) -> Result<(f64, Times)> {
+    let start = Barrier::new(threads as usize + 1);
+    let first = entries.count();
+    let commit = |thread| {
+        let mut times = Times::new();
+        start.wait();
+        for number in (0..each).map(|i| first + thread * each + i) {
+            let before = Instant::now();
+            map.put(entries.key(number), Entries::first_value(number))?;
+            times.add(before.elapsed());
+        }
+        Ok::<Times, hashfold::Error>(times)
+    };
+    thread::scope(|scope| {
+        let commit = &commit;
+        let commits: Vec<_> =
+            (0..threads).map(|thread| scope.spawn(move || commit(thread))).collect();
+        let (seconds, all) = wall_seconds(|| {
+            start.wait();
+            let mut all = Times::new();
+            for thread in commits {
+                all.merge(&thread.join().expect("no commit panics")?);
+            }
+            Ok(all)
+        });
+        all.map(|all| (seconds, all))
+    })
+}
+
+/// Measures lookups by one thread: alone, beside durable commits, and beside updates that make
+/// flushes and merges due.
+fn beside(scene: &mut Scene<'_>, map: &Map) -> Result<()> {
+    let reads = (scene.bench.lookups / 10).max(1);
+    let mut idle = Times::new();
+    for i in 0..reads {
+        get_timed(&scene.entries, map, even(&scene.entries, i), &mut idle)?;
+    }
+    let each = (scene.bench.commits * 4).div_ceil(BESIDE);
+    let entries = &scene.entries;
+    let commits = with_reader(entries, map, || commit_all(entries, map, BESIDE, each).map(drop))?;
+    scene.entries.extend(each * BESIDE);
+    let updates = beside_updates(scene, map)?;
+    let say = |name: &str, times: &Times| {
+        let (p99, count) = (times.quantile_us(0.99), times.total());
+        scene.say_of(&format!("beside.{name}.get_p99_us"), p99, "us", count);
+        scene.say_of(&format!("beside.{name}.get_max_ms"), times.max_ms(), "ms", count);
+    };
+    say("nothing", &idle);
+    say("commits", &commits);
+    say("updates", &updates);
+    Ok(())
+}
+
+/// Reads while batches of keys with odd numbers are changed.
+fn beside_updates(scene: &mut Scene<'_>, map: &Map) -> Result<Times> {
+    const BATCH: u64 = 1024;
+    let entries = &scene.entries;
+    let odd = |i: u64| (entries.pick(i, 5) | 1).min(entries.count() / 2 * 2 - 1);
+    let updates = scene.bench.updates / 10;
+    let changes = |from: u64| (from..(from + BATCH).min(updates)).map(odd);
+    let times = with_reader(entries, map, || {
+        (0..updates).step_by(BATCH as usize).try_for_each(|from| {
+            let rows = changes(from).map(|i| (entries.key(i), Entries::first_value(i)));
+            map.put_many(rows)?;
+            Ok(())
+        })
+    })?;
+    let changed: Vec<u64> = (0..updates).map(odd).collect();
+    changed.into_iter().for_each(|number| scene.entries.reset(number));
+    Ok(times)
+}
+
+/// Looks up keys with even numbers until `work` ends. Returns the times of the lookups.
+fn with_reader(entries: &Entries, map: &Map, work: impl FnOnce() -> Result<()>) -> Result<Times> {
+    let is_over = AtomicBool::new(false);
+    let read = || {
+        let mut times = Times::new();
+        let mut i = 0;
+        while i == 0 || !is_over.load(Relaxed) {
+            get_timed(entries, map, even(entries, i), &mut times)?;
+            i += 1;
+        }
+        Ok(times)
+    };
+    thread::scope(|scope| {
+        let reader = scope.spawn(read);
+        let done = work();
+        is_over.store(true, Relaxed);
+        let times = reader.join().expect("no lookup panics");
+        done.and(times)
+    })
+}
+
+/// Returns an even number of a key for `i`.
+fn even(entries: &Entries, i: u64) -> u64 {
+    pick(i, !1, entries.count().div_ceil(2)) * 2
+}

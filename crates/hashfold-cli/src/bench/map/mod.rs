@@ -1,0 +1,150 @@
+//! `hashfold bench map`: a map of 8 + 8 bytes on the device.
+//!
+//! ```text
+//! entries (keys, and what each should have) → load → lookups → commits → recovery → deletions
+//! ```
+
+mod commits;
+mod entries;
+mod load;
+mod lookups;
+
+use self::entries::{ENTRY_SIZE, Entries};
+use super::{
+    MapBench,
+    measure::{Report, peak_rss_mib, reset_peak_rss, wall_seconds},
+    pairs::remove_all,
+};
+use crate::failure::{Failure, Result};
+use hashfold::{
+    Env, Seed,
+    io::{Access, CountingDisk, Disk, OsDisk},
+    map::{Durability, Map, MapOptions},
+    work::Threads,
+};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub(super) fn run(bench: &MapBench, report: &Report) -> Result<()> {
+    let folder = bench.dir.join("map");
+    OsDisk.create_folder(&folder)?;
+    let done = Scene::new(bench, report, &folder).and_then(|mut scene| scene.run());
+    let removed = remove_all(&folder);
+    // The folder stays if it existed before and is not empty.
+    let _ = OsDisk.remove_folder(&bench.dir);
+    done.and(removed)
+}
+
+/// A map on the device, and what it should answer.
+struct Scene<'a> {
+    bench: &'a MapBench,
+    report: &'a Report,
+    /// Folder of the map.
+    folder: PathBuf,
+    disk: CountingDisk,
+    env: Env,
+    entries: Entries,
+    /// RSS before the map is created, in MiB.
+    rss_before: f64,
+}
+
+impl<'a> Scene<'a> {
+    fn new(bench: &'a MapBench, report: &'a Report, folder: &Path) -> Result<Scene<'a>> {
+        let disk = CountingDisk::on(Arc::new(OsDisk));
+        let env = Env {
+            disk: Arc::new(disk.clone()),
+            executor: Arc::new(Threads::new(bench.threads)),
+            ..Env::system()
+        };
+        let entries = Entries::new(bench.keys, bench.seed);
+        reset_peak_rss();
+        let rss_before = peak_rss_mib();
+        Ok(Scene { bench, report, folder: folder.join("map"), disk, env, entries, rss_before })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let map = Map::create(&self.folder, self.options(Durability::Buffered))?;
+        load::load(self, &map)?;
+        load::update(self, &map)?;
+        if self.wants("get") {
+            lookups::run(self, &map)?;
+        }
+        map.close()?;
+        if self.wants("commit") {
+            self.clean_open()?;
+            commits::run(self)?;
+        }
+        if self.wants("recover") {
+            load::recover(self)?;
+        }
+        if self.wants("delete") {
+            load::delete(self)?;
+        }
+        let map = self.open(Durability::Buffered)?;
+        self.entries.check_all(&map)?;
+        let rss = peak_rss_mib() - self.rss_before;
+        self.say("memory.peak_rss_mib", rss, "MiB");
+        let budget = self.bench.memory as f64 / f64::from(1 << 20);
+        self.say("memory.budget_ratio", rss / budget, "");
+        Ok(map.close()?)
+    }
+
+    fn wants(&self, group: &str) -> bool {
+        self.bench.only.is_empty() || self.bench.only.iter().any(|only| only == group)
+    }
+
+    fn options(&self, durability: Durability) -> MapOptions {
+        MapOptions::new()
+            .env(self.env.clone())
+            .seed(Seed(self.bench.seed))
+            .memory(self.bench.memory)
+            .access(Access::Direct)
+            .durability(durability)
+    }
+
+    fn open(&self, durability: Durability) -> Result<Map> {
+        Ok(Map::open_with(&self.folder, self.options(durability))?)
+    }
+
+    /// Measures the opening of a map that was closed.
+    fn clean_open(&self) -> Result<()> {
+        let (seconds, map) = wall_seconds(|| self.open(Durability::Buffered));
+        self.say("open.ms", seconds * 1e3, "ms");
+        Ok(map?.close()?)
+    }
+
+    /// Prints a figure of the whole map.
+    fn say(&self, name: &str, value: f64, unit: &str) {
+        self.say_of(name, value, unit, self.entries.count());
+    }
+
+    /// Prints a figure of some operations.
+    fn say_of(&self, name: &str, value: f64, unit: &str, operations: u64) {
+        let bytes = self.entries.count() * ENTRY_SIZE;
+        self.report.add(&format!("map.{name}"), value, unit, operations, bytes);
+    }
+
+    /// Prints the space that the map takes on the device, by the size of its entries.
+    fn say_space(&self, phase: &str) -> Result<()> {
+        let bytes = disk_bytes(&self.folder)? as f64;
+        let ratio = bytes / (self.entries.present() * ENTRY_SIZE) as f64;
+        self.say(&format!("{phase}.space_ratio"), ratio, "");
+        Ok(())
+    }
+}
+
+/// Returns the size of a folder's files on the device, in bytes; holes are not counted.
+fn disk_bytes(folder: &Path) -> Result<u64> {
+    const SECTOR: u64 = 512;
+    let size = |name: String| {
+        let path = folder.join(name);
+        let facts = fs::metadata(&path);
+        let facts = facts.map_err(|error| Failure::io(path.display(), "read", &error))?;
+        Ok(facts.blocks() * SECTOR)
+    };
+    OsDisk.list(folder)?.into_iter().map(size).sum()
+}
