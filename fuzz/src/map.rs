@@ -56,7 +56,7 @@ fn changed(bytes: &[u8]) -> Files {
             }
         }
     }
-    with_sizes(files)
+    with_sizes(&files)
 }
 
 /// Changes the body or the fields of a catalog.
@@ -88,7 +88,7 @@ fn change_block(content: &mut [u8], id: u64, edit: &[u8]) {
     let number = 1 + usize::from(edit[1]) % (blocks - 1);
     let block = &mut content[number * ALIGNMENT..][..ALIGNMENT];
     let write = u64::from_le_bytes(*block[16..].first_chunk().expect("8 bytes"));
-    let len = if edit[1] % 2 == 0 { 64 } else { ALIGNMENT };
+    let len = if edit[1].is_multiple_of(2) { 64 } else { ALIGNMENT };
     change_bytes(&mut block[4..len], edit);
     Seal { number: number as u64, file_id: id, epoch: write }.put(block);
 }
@@ -108,9 +108,9 @@ fn manifest_of(files: &Files) -> Manifest {
 }
 
 /// Returns the files with a manifest that has their sizes.
-fn with_sizes(files: Files) -> Files {
-    let disk = on_disk(&files);
-    let mut manifest = manifest_of(&files);
+fn with_sizes(files: &Files) -> Files {
+    let disk = on_disk(files);
+    let mut manifest = manifest_of(files);
     for entry in &mut manifest.files {
         let file = files.iter().find(|(path, _)| *path == Path::new(&entry.name));
         entry.size = file.map_or(0, |(_, content)| content.len() as u64);
