@@ -110,8 +110,8 @@ fn misuse_is_explained() {
     work.write("other/file", "");
     let other = "other: is no map, and not empty: it has \"file\"; name another folder";
     refused(&work, "map create other", 2, other);
-    let long = format!("map put m k {}", "x".repeat(1025));
-    refused(&work, &long, 3, "value size in bytes is 1025, the largest accepted is 1024");
+    let long = format!("map put m {} v", "x".repeat(1025));
+    refused(&work, &long, 3, "key size in bytes is 1025, the largest accepted is 1024");
     let versions = work.run("get m k --version 1");
     assert_eq!(versions.code, 2, "{versions:?}");
     let damaged = work.path("m/map-data");
