@@ -10,7 +10,7 @@
 //! |      5 |    1 | layout     | 1 slots, 2 all keys of one size and all values of one size       |
 //! |      6 |    2 | count      | number of entries, at least 1                                    |
 //! |      8 |    8 | number     | of the block: its offset in the file, divided by 4096            |
-//! |     16 |    8 | write      | number of the write that wrote the block; no number occurs twice |
+//! |     16 |    8 | write      | number of the write that wrote the block                         |
 //! |     24 |    2 | key_size   | in bytes; layout 2 only, else 0                                  |
 //! |     26 |    2 | value_size | in bytes; layout 2 only, else 0                                  |
 //! |     28 |    2 | end        | of the last entry: its offset in the block                       |

@@ -44,7 +44,8 @@ const SEGMENTS: Segments = Segments {
 const GENERATION_MAX: u64 = u64::MAX / 2;
 
 /// More than the number of writes between two checkpoints. Blocks that were written after the last
-/// checkpoint before a crash must not pass for blocks that are written now.
+/// checkpoint before a crash must not pass for blocks that are written now. A second crash before the next
+/// checkpoint uses the same numbers again.
 const WRITES_LOST_MAX: u64 = 1 << 28;
 
 /// Creates a map.
