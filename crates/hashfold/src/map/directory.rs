@@ -21,9 +21,7 @@ struct Groups {
 impl Directory {
     /// Makes the directory of groups that are in order and hold every hash.
     pub(super) fn new(groups: Vec<Arc<Group>>) -> Directory {
-        let starts: Vec<u64> = groups.iter().map(|group| group.prefix.start).collect();
-        assert_eq!(starts.first(), Some(&0));
-        Directory(RwLock::new(Groups { starts, groups }))
+        Directory(RwLock::new(Groups::new(groups)))
     }
 
     /// Returns the group of a hash.
@@ -35,6 +33,14 @@ impl Directory {
     /// Returns all groups in order.
     pub(super) fn all(&self) -> Vec<Arc<Group>> {
         self.0.read().expect(NO_PANIC).groups.clone()
+    }
+
+    /// Replaces all groups by groups that are in order and hold every hash. `end` ends the old ones at
+    /// that moment; readers and writers of them try again.
+    pub(super) fn reset(&self, new: Vec<Arc<Group>>, end: impl FnMut(&Arc<Group>)) {
+        let mut groups = self.0.write().expect(NO_PANIC);
+        groups.groups.iter().for_each(end);
+        *groups = Groups::new(new);
     }
 
     /// Replaces a group by groups that divide its key range. `hand_over` moves the changes in RAM
@@ -51,6 +57,12 @@ impl Directory {
 }
 
 impl Groups {
+    fn new(groups: Vec<Arc<Group>>) -> Groups {
+        let starts: Vec<u64> = groups.iter().map(|group| group.prefix.start).collect();
+        assert_eq!(starts.first(), Some(&0));
+        Groups { starts, groups }
+    }
+
     /// Returns the index of the group that holds a hash, given by its high 64 bits.
     fn position(&self, high: u64) -> usize {
         self.starts.partition_point(|start| *start <= high) - 1

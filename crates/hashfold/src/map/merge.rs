@@ -2,7 +2,7 @@
 //! the group is split.
 
 use super::{
-    batch::{Batch, cut, owners, sizes},
+    batch::{Batch, cut, expiries, owners, sizes},
     block::BlockKind,
     core::Core,
     group::{Group, Wear},
@@ -10,7 +10,7 @@ use super::{
     large::Owner,
     list::List,
     prefix::{DEPTH_MAX, Prefix},
-    read::group_run,
+    read::{Part, group_run},
     span::{Span, Stored},
 };
 use crate::error::Result;
@@ -30,10 +30,12 @@ pub(super) fn merge(core: &Core, group: &Arc<Group>) -> Result<()> {
         let lists = state.end_active(core.identity.seed).to_vec();
         (state.stored.clone(), lists)
     };
-    if stored.packets.is_empty() && lists.is_empty() {
+    let now = core.now();
+    if stored.packets.is_empty() && lists.is_empty() && !stored.expiries().has_expired(now) {
         return Ok(());
     }
-    let mut run = group_run(&*core.space.file, core.identity, &stored, &lists)?;
+    let part = Part { stored: &stored, lists: &lists, hashes: &stored.prefix.hashes(), now };
+    let mut run = group_run(&*core.space.file, core.identity, part)?;
     let mut batch = Batch::default();
     while run.advance()? {
         batch.push(run.change()?);
@@ -74,7 +76,8 @@ pub(super) fn write_spans<'a>(
     let owners = owners((items, bytes), owner)?;
     let (blocks, write) = core.write_blocks(BlockKind::Span, (items, bytes), &starts)?;
     let fences = starts.iter().map(|start| prefix.fence(items[*start].hash)).collect();
-    let span = Arc::new(Span { blocks, write, fences, sizes: sizes(items), owners });
+    let (sizes, expiries) = (sizes(items), expiries((items, bytes)));
+    let span = Arc::new(Span { blocks, write, fences, sizes, owners, expiries });
     new.push(Stored { prefix, span: Some(span), packets: Vec::new() });
     Ok(())
 }
@@ -109,7 +112,7 @@ fn split(core: &Core, group: &Group, lists: &[Arc<List>], new: Vec<Stored>) -> u
             list.for_each(|change| {
                 let at =
                     groups.partition_point(|group| group.prefix.start <= change.hash.high()) - 1;
-                let owner = list.owner(change.value);
+                let owner = list.owner(change.content.value);
                 groups[at].state().active.apply(change, list.first_seq, owner);
             });
         }

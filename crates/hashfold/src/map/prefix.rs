@@ -1,7 +1,7 @@
 //! Key ranges of groups: all hashes that begin with the same bits.
 
 use crate::key::KeyHash;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// The longest prefix, in bits. Fences take the 32 bits after it.
 pub(super) const DEPTH_MAX: u8 = 64;
@@ -25,6 +25,21 @@ impl Prefix {
         let depth = self.depth + 1;
         let middle = self.start | 1 << (DEPTH_MAX - depth);
         [Prefix { depth, ..self }, Prefix { start: middle, depth }]
+    }
+
+    /// Returns all prefixes of this length in bits, in order.
+    pub(super) fn all(depth: u8) -> Vec<Prefix> {
+        let mut prefixes = vec![Prefix::ALL];
+        for _ in 0..depth {
+            prefixes = prefixes.into_iter().flat_map(Prefix::halves).collect();
+        }
+        prefixes
+    }
+
+    /// Returns the hashes of the range.
+    pub(super) fn hashes(self) -> RangeInclusive<KeyHash> {
+        let after = self.end().map_or(0, |end| u128::from(end) << 64);
+        self.first()..=KeyHash::from_bits(after.wrapping_sub(1))
     }
 
     /// Returns the first hash.
@@ -77,10 +92,16 @@ mod tests {
             );
             assert_eq!((low.depth, high.depth), (depth + 1, depth + 1));
             assert!(low.contains(low.first()) && !high.contains(low.first()));
+            let ends = [*low.hashes().end(), *high.hashes().start()].map(KeyHash::bits);
+            assert_eq!(ends[0] + 1, ends[1]);
+            assert_eq!(high.hashes().end(), prefix.hashes().end());
             assert_eq!((high.fence(high.first()), prefix.fence(high.first())), (0, 1 << 31));
             prefix = if depth % 2 == 0 { high } else { low };
         }
         assert_eq!(prefix.start, 0xaaaa_aaaa_aaaa_aaaa);
         assert_eq!(prefix.end(), Some(prefix.start + 1));
+        assert_eq!(Prefix::ALL.hashes().end().bits(), u128::MAX);
+        assert_eq!(Prefix::all(3).len(), 8);
+        assert_eq!(Prefix::all(3)[5], Prefix { start: 5 << 61, depth: 3 });
     }
 }

@@ -63,7 +63,7 @@ impl Sizes {
         self.entries += 1;
         self.keys = widen(self.keys, item.key_size);
         self.bytes += item.size() as u64;
-        if item.is_large() {
+        if item.form.is_large {
             let (min, max) = self.large.range;
             self.large.bytes += u64::from(item.large_size);
             self.large.range = (min.min(item.large_size), max.max(item.large_size));
