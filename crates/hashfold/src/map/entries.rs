@@ -7,6 +7,7 @@ use super::{
     item::{Change, Value},
     lookup::resolve,
     read::{Changes, Part, group_run},
+    sizes::EntryBounds,
     snapshot::View,
 };
 use crate::{error::Result, key::KeyHash};
@@ -16,15 +17,6 @@ use std::{ops::RangeInclusive, sync::Arc};
 const SHARED_BITS: u32 = 50;
 /// Number of entries that a window should have above those that are wanted.
 const MARGIN: u64 = 16;
-
-/// Bounds on the number of entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EntryBounds {
-    /// Minimum.
-    pub min: u64,
-    /// Maximum.
-    pub max: u64,
-}
 
 /// A part of a group at one moment.
 struct Window {

@@ -1,7 +1,7 @@
 //! A group: the entries of a key range, in RAM and on the device.
 
 use super::{
-    entries::EntryBounds, item::Content, large::Owner, list::List, prefix::Prefix, span::Stored,
+    item::Content, large::Owner, list::List, prefix::Prefix, sizes::EntryBounds, span::Stored,
 };
 use crate::key::{KeyHash, Seed};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -194,7 +194,7 @@ impl Map {
     }
 
     /// Puts a value that is absent from `expires_at` on, in milliseconds since 1970-01-01 UTC, by the
-    /// clock of the [`Env`](crate::Env). A time in the past deletes the key. Returns the sequence
+    /// clock of [`MapOptions::env`]. A time in the past deletes the key. Returns the sequence
     /// number after the change.
     ///
     /// The time of a map never goes back while the map is open: if the clock does, entries that have

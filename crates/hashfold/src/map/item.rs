@@ -75,7 +75,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// What the bytes of an entry after its key are.
+/// The form of the bytes of an entry after its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
     /// Whether there is a pointer in place of the value.

@@ -70,11 +70,11 @@ mod write;
 
 pub use self::{
     block::KEY_BYTES_MAX,
-    entries::EntryBounds,
     handle::Map,
     lookup::Expiring,
     options::{Durability, MAP_MEMORY_MIN, MapOptions, MapStats},
     pointer::VALUE_BYTES_MAX,
+    sizes::EntryBounds,
     snapshot::{Scan, Snapshot},
     transaction::Transaction,
     verify::{MapFigures, verify},

@@ -93,7 +93,7 @@ fn list_runs(
     lists.iter().map(|list| Box::new(run(list)) as Box<dyn Run>).collect()
 }
 
-/// What is read of a group.
+/// A part of a group that is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part<'a> {
     pub(super) stored: &'a Stored,

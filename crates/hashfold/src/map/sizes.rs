@@ -7,6 +7,15 @@ use crate::{
     run::{SizeRange, Summary},
 };
 
+/// Bounds on the number of entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryBounds {
+    /// Minimum.
+    pub min: u64,
+    /// Maximum.
+    pub max: u64,
+}
+
 /// The number of entries, and bounds on their sizes in bytes. A minimum above the maximum means
 /// that there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
