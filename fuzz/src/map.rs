@@ -142,8 +142,8 @@ fn use_map(env: &Env) -> Result<()> {
     }
     let mut scan = map.snapshot().scan();
     while scan.advance()? {}
-    let page = map.entries_from(KeyHash::from_bits(0), 10)?;
-    assert!(page.len() as u64 <= map.count()?);
+    map.entries_from(KeyHash::from_bits(1 << 120), 10)?;
+    map.count()?;
     map.compact()?;
     map.clear()?;
     assert_eq!(map.count()?, 0);

@@ -491,7 +491,8 @@ fn no_number_of_a_write_occurs_twice() {
     let mut random = Numbers::new(40);
     let map = Map::create(folder(), options(&disk, &clock)).unwrap();
     let mut left = memory;
-    let mut used = vec![1..map.core().next_write()];
+    let by_creator = 1..map.core().next_write();
+    let mut used = Vec::from([by_creator]);
     drop(map);
     for process in 0..12_u64 {
         let is_full = process % 4 == 3;

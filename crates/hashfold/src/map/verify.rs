@@ -156,7 +156,7 @@ fn check_block(
 }
 
 /// Compares what the catalog says of entries with what they are.
-fn check_sizes<T: PartialEq + fmt::Debug>(
+fn check_sizes<T: Copy + PartialEq + fmt::Debug>(
     core: &Core,
     id: BlockId,
     expected: T,
