@@ -260,6 +260,12 @@ fn apply(change: &Change, env: &Env, has_limit: bool) -> Result<Changed, ChangeE
     if let Some(expected) = expected.filter(|expected| *expected != seq) {
         return Err(moved(change, expected, seq));
     }
+    if let Some(number) = change.action.version()
+        && writer.version(number).is_err_and(|error| error.is_absent())
+    {
+        let name = change.data.name();
+        return Err(ChangeError::Refused(format!("{name} has no version {number}")));
+    }
     if has_limit {
         check_memory(&writer, change)?;
     }
@@ -521,6 +527,22 @@ mod tests {
         assert!(text.contains("people: version 1") && text.contains("at most 0.5"), "{text}");
         assert_eq!(pointer(env.disk.as_ref()).current, Some(2));
         assert_eq!(publish(true, 0.5).unwrap().version, 1);
+    }
+
+    #[test]
+    fn a_version_that_does_not_exist_is_named() {
+        let env = Env::on(Arc::new(disk()));
+        let changer = changer(&env).unwrap();
+        for action in [
+            Action::Publish { version: 9, is_forced: false, change_max: None },
+            Action::Publish { version: 9, is_forced: true, change_max: Some(0.1) },
+            Action::RollBack { to: Some(9) },
+            Action::Pin { version: 9 },
+            Action::Unpin { version: 9 },
+        ] {
+            let error = changer.apply(&change(&env, action).unwrap()).unwrap_err();
+            assert_eq!(error, ChangeError::Refused("people has no version 9".into()), "{action:?}");
+        }
     }
 
     #[test]

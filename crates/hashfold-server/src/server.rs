@@ -10,7 +10,7 @@ use crate::{
     deploy::Deployment,
     error::{StartError, wrong},
     journal::Journal,
-    network::{EventLoop, check_free, listen},
+    network::{EventLoop, ValueMemory, check_free, listen},
     opened::{Opened, Served, mend},
     shared::Shared,
     tls::Certificates,
@@ -27,7 +27,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -82,6 +82,15 @@ struct Following {
     stop: Signal,
 }
 
+/// Refuses a configuration that contradicts itself, or serves nothing: another program may still be writing its file.
+fn check_sense(config: &Config) -> Result<(), StartError> {
+    config.check().map_err(wrong)?;
+    match config.data.is_empty() && config.filters.is_none() {
+        true => Err(wrong("expected a data set (`[data.NAME]`) or `filters`, got neither")),
+        false => Ok(()),
+    }
+}
+
 /// Returns a configuration that opens no filter for writing.
 fn read_only(config: &Config) -> Config {
     let mut config = Config { filters: None, ..config.clone() };
@@ -122,7 +131,7 @@ impl Server {
     /// # Errors
     /// A data set cannot be opened, an address is taken, or the configuration contradicts itself.
     pub fn start(config: Config, env: &Env) -> Result<Server, StartError> {
-        config.check().map_err(wrong)?;
+        check_sense(&config)?;
         let executor = Arc::new(Threads::new(READERS * config.threads));
         let mut listeners = Vec::new();
         for thread in 0..config.threads {
@@ -152,6 +161,7 @@ impl Server {
             started: env.clock.now(),
             memory,
             _buffers,
+            values: Arc::new(ValueMemory::new(config.client_memory_bytes)),
             served: ArcSwap::from_pointee(Served { opened, users }),
             filter_home,
             turns: FilterTurns::default(),
@@ -170,6 +180,7 @@ impl Server {
             logins: Arc::default(),
             next_id: AtomicU64::new(1),
             is_stopping: AtomicBool::new(false),
+            stops_since: OnceLock::new(),
             config,
             env,
         });
@@ -210,7 +221,7 @@ impl Server {
     /// Those of [`Server::start`], but for addresses that are taken; and damage that was found when the
     /// files were opened, also if a server could start and answer from the rest.
     pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
-        config.check().map_err(wrong)?;
+        check_sense(config)?;
         read_certificates(config)?;
         let cluster = cluster(config, &config.listen, &config.tls_listen, env)?;
         let (memory, _buffers) = memory_of(config)?;
@@ -355,7 +366,7 @@ impl Server {
             admin: config.admin.clone(),
             ..self.shared.config.clone()
         };
-        config.check().map_err(wrong)?;
+        check_sense(&config)?;
         let (shared, before) = (&self.shared, self.shared.served());
         let (memory, cluster) = (&shared.memory, &shared.cluster);
         mend(&config, &shared.env);
@@ -397,6 +408,7 @@ impl Server {
     }
 
     fn end(&mut self) -> Result<(), Error> {
+        self.shared.stops_since.get_or_init(|| self.shared.now());
         if !self.shared.is_stopping.swap(true, Relaxed) {
             info!("stopping");
         }

@@ -20,12 +20,13 @@
 
 mod api;
 mod facts;
+mod limit;
 mod metrics;
 mod page;
 mod tls;
 mod words;
 
-use self::tls::TlsListener;
+use self::{limit::Limited, tls::TlsListener};
 use crate::{
     access::{Denied, Way},
     shared::Shared,
@@ -70,12 +71,13 @@ pub(crate) fn run(
     let served = runtime.block_on(async {
         let mut tasks = Vec::new();
         for listener in plain {
-            let listener = tokio_listener(listener)?;
+            let listener = Limited::new(tokio_listener(listener)?);
             let router = router(shared).layer(Extension(Way::Plain));
             tasks.push(tokio::spawn(axum::serve(listener, router).into_future()));
         }
         for listener in encrypted {
-            let listener = TlsListener::new(tokio_listener(listener)?, shared.clone())?;
+            let listener =
+                Limited::new(TlsListener::new(tokio_listener(listener)?, shared.clone())?);
             let router = router(shared).layer(Extension(Way::Tls));
             tasks.push(tokio::spawn(axum::serve(listener, router).into_future()));
         }

@@ -26,6 +26,9 @@ const STALL_MAX: Duration = Duration::from_secs(30);
 /// Time within which an encrypted connection agrees on its keys.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
+/// Time within which a client gives its password, if it needs one: else strangers could take all places.
+const LOGIN_MAX: Duration = Duration::from_secs(10);
+
 /// Buffers larger than this are freed when they are empty.
 const KEPT_BYTES: usize = 64 << 10;
 
@@ -60,6 +63,8 @@ pub(super) struct Connection {
     pub(super) is_listed: bool,
     /// The time since which the client has read nothing while replies wait.
     stalled_since: Option<Duration>,
+    /// The time since which the client has a password to give.
+    stranger_since: Option<Duration>,
     /// Memory of the buffers when it was noted last, in bytes.
     noted_bytes: usize,
 }
@@ -84,6 +89,7 @@ impl Connection {
             is_broken: false,
             is_listed: false,
             stalled_since: None,
+            stranger_since: None,
             noted_bytes: 0,
         }
     }
@@ -135,6 +141,8 @@ impl Connection {
             array.extend(b"\r\n");
         }
         self.input.splice(self.taken..self.taken + size, array);
+        // It may be shorter than the part of the line that was not enough.
+        self.needs = 1;
     }
 
     /// Frees the bytes of requests that were answered.
@@ -238,13 +246,24 @@ impl Connection {
         self.is_readable = false;
     }
 
-    /// Whether the client has read nothing for too long, or has not agreed on keys in time.
+    /// Notes whether the client has a password to give; not while one is checked.
+    pub(super) fn note_stranger(&mut self, now: Duration) {
+        self.stranger_since = match self.session.user().is_none() && !self.is_waiting {
+            true => Some(self.stranger_since.unwrap_or(now)),
+            false => None,
+        };
+    }
+
+    /// Whether the client has read nothing for too long, or has not agreed on keys or given its password in time.
     pub(super) fn is_stalled(&self, now: Duration) -> bool {
         let age = now.saturating_sub(self.session.client.since);
         if age > HANDSHAKE_MAX && self.transport.is_handshaking() {
             return true;
         }
-        self.stalled_since.is_some_and(|since| now.saturating_sub(since) > STALL_MAX)
+        let lasts = |since: Option<Duration>, max| {
+            since.is_some_and(|since| now.saturating_sub(since) > max)
+        };
+        lasts(self.stalled_since, STALL_MAX) || lasts(self.stranger_since, LOGIN_MAX)
     }
 
     /// Whether the system has all bytes of replies.

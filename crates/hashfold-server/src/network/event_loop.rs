@@ -8,6 +8,7 @@ use super::{
     redirect::{ask, moved},
     target::Target,
     transport::Transport,
+    values::ValueMemory,
 };
 use crate::{
     command::{
@@ -31,7 +32,7 @@ use std::{
     sync::{Arc, PoisonError, atomic::Ordering::Relaxed, mpsc::Receiver},
     time::Duration,
 };
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Token of the waker; listeners have the tokens below [`FIRST_CONNECTION`].
 const WAKER: Token = Token(0);
@@ -88,6 +89,12 @@ pub(crate) struct EventLoop {
     /// Memory of the buffers of all connections, in bytes, as it was noted when they were read, and at the end
     /// of their turns.
     buffer_bytes: usize,
+    /// The memory of values.
+    #[expect(
+        clippy::redundant_allocation,
+        reason = "cloned for each batch: counted for this thread alone"
+    )]
+    values: Arc<Arc<ValueMemory>>,
     /// Whether connections were not read because buffers took too much memory.
     is_paused: bool,
 }
@@ -109,6 +116,7 @@ impl EventLoop {
         let event_loop = EventLoop {
             metrics: shared.metrics.of_thread(),
             latencies: OwnLatencies::default(),
+            values: Arc::new(shared.values.clone()),
             shared,
             executor,
             poll,
@@ -144,7 +152,9 @@ impl EventLoop {
             for event in &events {
                 match event.token() {
                     WAKER => self.take_results(),
-                    Token(number) if number < FIRST_CONNECTION => self.accept(number - 1),
+                    Token(number) if number < FIRST_CONNECTION => {
+                        self.accepts_again |= self.accept(number - 1);
+                    }
                     Token(number) => self.wake(number - FIRST_CONNECTION, event.is_readable()),
                 }
             }
@@ -157,20 +167,23 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Whether the server stops and all requests that were read are answered.
+    /// Whether the server stops and all requests that were read are answered, or have no time left.
     fn is_finished(&mut self) -> bool {
         if !self.shared.is_stopping.load(Relaxed) {
             return false;
         }
         self.listeners.clear();
-        self.connections.iter().all(|(_, it)| it.has_sent_all() && !it.is_waiting && !it.may_take())
+        let is_late = self.shared.is_late_to_stop();
+        let is_answered = |it: &Connection| is_late || (it.has_sent_all() && !it.may_take());
+        self.connections.iter().all(|(_, it)| !it.is_waiting && is_answered(it))
     }
 
-    fn accept(&mut self, listener: usize) {
+    /// Accepts connections. Returns whether the system refuses one, which waits then.
+    fn accept(&mut self, listener: usize) -> bool {
         while let Some(accepted) = self.listeners.get(listener).map(TcpListener::accept) {
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -184,8 +197,7 @@ impl EventLoop {
                     if !self.accepts_again {
                         warn!(%error, "connections cannot be accepted");
                     }
-                    self.accepts_again = true;
-                    return;
+                    return true;
                 }
             };
             let is_encrypted = listener >= self.shared.config.listen.len();
@@ -209,6 +221,7 @@ impl EventLoop {
             let client = Client::new(id, (peer, own), is_encrypted, now);
             self.add(transport, Arc::new(client));
         }
+        false
     }
 
     fn add(&mut self, mut transport: Transport, client: Arc<Client>) {
@@ -362,6 +375,9 @@ impl EventLoop {
     /// Takes requests of a connection: answers those that can be answered at once, and adds lookups to the
     /// batch. Stops before a request whose turn comes after lookups.
     fn take_requests(&mut self, place: usize, batch: &mut Batch) {
+        if self.shared.is_late_to_stop() {
+            return;
+        }
         while let Some(connection) = self.connections.get_mut(place)
             && connection.turn_requests > 0
             && connection.may_take()
@@ -604,6 +620,8 @@ impl EventLoop {
             let turn = group.map(|group| shared.turns.with_others(group));
             let reply = work();
             drop(turn);
+            // The server may end with the reply; the executor must not be dropped in a thread of its own.
+            drop(shared);
             results.put(Finished::Reply { place, id, reply, asked });
         }));
     }
@@ -667,7 +685,8 @@ impl EventLoop {
             let start = self.shared.now();
             let is_in_memory = group.is_in_memory();
             if is_in_memory || (is_of_one && self.is_lone(&group)) {
-                group.answer(&mut |group, answers| {
+                let values = self.values.clone();
+                group.answer(&values, &mut |group, answers| {
                     let took = self.shared.now().saturating_sub(start);
                     self.reply_to(&group, &answers, took);
                 });
@@ -682,12 +701,13 @@ impl EventLoop {
             }
             for part in group.in_parts(DEVICE_KEYS) {
                 let (results, clock) = (self.results.clone(), self.shared.env.clock.clone());
+                let values = self.shared.values.clone();
                 self.executor.spawn(Box::new(move || {
                     let pass = &mut |group, answers| {
                         results.put(Finished::Lookups { group, answers, start });
                     };
                     match clock.now().saturating_sub(start) < READ_WAIT_MAX {
-                        true => part.answer(pass),
+                        true => part.answer(&values, pass),
                         false => part.refuse(TOO_MANY_READS, pass),
                     }
                 }));
@@ -808,8 +828,12 @@ impl EventLoop {
     /// Looks for connections that stall or were killed.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
-        if std::mem::take(&mut self.accepts_again) {
-            (0..self.listeners.len()).for_each(|listener| self.accept(listener));
+        if self.accepts_again {
+            let refused = (0..self.listeners.len()).map(|listener| self.accept(listener));
+            self.accepts_again = refused.fold(false, |any, is_refused| any | is_refused);
+            if !self.accepts_again {
+                info!("connections are accepted again");
+            }
         }
         self.latencies.forget_unused();
         self.lone_read /= 2;
@@ -817,6 +841,7 @@ impl EventLoop {
         for (place, connection) in &mut self.connections {
             connection.rest();
             connection.note_buffers(&mut self.buffer_bytes);
+            connection.note_stranger(now);
             if connection.session.client.is_killed.load(Relaxed) || connection.is_stalled(now) {
                 connection.break_off();
                 closing.push(place);

@@ -5,9 +5,10 @@ use super::{
     event_loop::note_error,
     redirect::moved,
     target::Target,
+    values::Room,
 };
 use crate::{
-    command::{Arguments, Call, Found, Run},
+    command::{Arguments, Call, Command, Flag, Found, Run},
     data::{TurnGroup, View},
     protocol::Reply,
     session::{Replies, Session},
@@ -25,6 +26,9 @@ const QUICK_BYTES_MAX: usize = 64 << 10;
 
 /// The reply to `EXEC` after a command that was refused.
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+
+/// The reply to a command of a transaction for which the server, which stops, has no time left.
+const STOPPED: &str = "ERR the server stops";
 
 /// Returns the reply to an `EXEC` that is refused itself.
 pub(super) fn refused(error: &str) -> String {
@@ -58,6 +62,8 @@ pub(super) struct Executed {
     /// The state of the connection.
     pub(super) session: Session,
     pub(super) output: Vec<u8>,
+    /// The memory of the output.
+    room: Room,
     pub(super) notes: Vec<Note>,
     pub(super) reads: Vec<Read>,
 }
@@ -120,9 +126,7 @@ impl Execution {
         };
         let others = self.session.user().into_iter().flat_map(|user| user.spaces.values());
         self.transaction.bytes() <= QUICK_BYTES_MAX
-            && self.transaction.commands().all(|(found, _)| {
-                matches!(found.command.run, Run::Now(_) | Run::GroupOr(..) | Run::Lookup(_))
-            })
+            && self.transaction.commands().all(|(found, _)| is_quick(found.command))
             && is_in_memory(self.session.view())
             && others.map(|space| space.view()).all(is_in_memory)
     }
@@ -132,7 +136,8 @@ impl Execution {
         let Execution { shared, session, transaction, watched, begun } = self;
         let _turns = shared.turns.alone(filter_groups(&transaction));
         let (output, notes, reads) = (Vec::new(), Vec::new(), Vec::new());
-        let mut executed = Executed { begun, session, output, notes, reads };
+        let room = Room::default();
+        let mut executed = Executed { begun, session, output, room, notes, reads };
         executed.session.pins = Some(Pins::default());
         let is_changed = watched.has_changed(&executed.session);
         let mut reply = Reply::new(&mut executed.output, executed.session.protocol);
@@ -152,7 +157,18 @@ impl Execution {
         Reply::new(&mut output, self.session.protocol).error(error);
         note_error(&self.shared, &output);
         let Execution { session, begun, .. } = self;
-        Executed { begun, session, output, notes: Vec::new(), reads: Vec::new() }
+        let room = Room::default();
+        Executed { begun, session, output, room, notes: Vec::new(), reads: Vec::new() }
+    }
+}
+
+/// Whether a command waits for nothing but its keys, and hundreds of it take little time: `CLIENT LIST` takes the
+/// longer the more connections there are.
+fn is_quick(command: &Command) -> bool {
+    match command.run {
+        Run::Lookup(_) => true,
+        Run::Now(_) | Run::GroupOr(..) => command.is(Flag::Fast),
+        _ => false,
     }
 }
 
@@ -172,6 +188,10 @@ impl Executed {
         while next < transaction.count() {
             let (found, arguments) = transaction.command(next);
             next += match found.command.run {
+                _ if shared.is_late_to_stop() => {
+                    Reply::new(&mut self.output, self.session.protocol).error(STOPPED);
+                    1
+                }
                 Run::Lookup(_) => self.look_up(shared, transaction, next),
                 _ => {
                     self.run_command(shared, found, arguments);
@@ -245,7 +265,7 @@ impl Executed {
         group: &Group,
         start: Duration,
     ) {
-        let answers = group.look_up();
+        let answers = group.look_up(&shared.values);
         let took = shared.now().saturating_sub(start);
         let calls = group.requests.len() as u64;
         let (view, failed, hits, misses) = (group.view.clone(), 0, 0, 0);
@@ -301,9 +321,9 @@ impl Executed {
         written: usize,
         took: Duration,
     ) {
-        if written > 0 && self.output.len() > REPLY_BYTES_MAX {
+        if let Err(error) = self.make_room(shared) {
             self.output.truncate(written);
-            Reply::new(&mut self.output, self.session.protocol).error(TOO_LARGE);
+            Reply::new(&mut self.output, self.session.protocol).error(&error);
         }
         let is_failed = note_error(shared, &self.output[written..]);
         let arguments = || shown(found.command, &arguments);
@@ -312,5 +332,34 @@ impl Executed {
     }
 }
 
+impl Executed {
+    /// Makes room for the output.
+    ///
+    /// # Errors
+    /// The reply: there is not as much.
+    fn make_room(&mut self, shared: &Shared) -> Result<(), String> {
+        match self.output.len() {
+            size if size > REPLY_BYTES_MAX => Err(TOO_LARGE.into()),
+            size if size > self.room.bytes() => self.room.grow(size, &shared.values),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Maximum size of the reply to a transaction, in bytes: errors for which there is always room come on top.
 const REPLY_BYTES_MAX: usize = VALUES_BYTES_MAX + (1 << 20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::TABLE;
+
+    #[test]
+    fn network_threads_run_only_commands_of_which_hundreds_take_little_time() {
+        let is_quick = |name| is_quick(TABLE.command(TABLE.number(name).unwrap()));
+        assert!(["get", "mget", "exists", "ping", "time", "dbsize"].into_iter().all(is_quick));
+        for name in ["client|list", "command", "command|docs", "info", "keys", "bf.add"] {
+            assert!(!is_quick(name), "{name}");
+        }
+    }
+}

@@ -18,8 +18,10 @@ mod listener;
 mod redirect;
 mod target;
 mod transport;
+mod values;
 
 pub(crate) use self::{
     event_loop::EventLoop,
     listener::{check_free, listen},
+    values::ValueMemory,
 };
