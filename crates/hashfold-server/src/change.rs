@@ -305,12 +305,32 @@ fn check_memory(writer: &StoreWriter, change: &Change) -> Result<(), ChangeError
     }
 }
 
+/// Refuses a version that the store does not have, and one that is marked bad if publishing it is not forced.
+fn check_version(writer: &StoreWriter, change: &Change) -> Result<(), ChangeError> {
+    let Some(number) = change.action.version() else { return Ok(()) };
+    let name = change.data.name();
+    match writer.version(number) {
+        Err(error) if error.is_absent() => {
+            return Err(ChangeError::Refused(format!("{name}: there is no version {number}")));
+        }
+        found => found.map(drop)?,
+    }
+    let is_unforced = matches!(change.action, Action::Publish { is_forced: false, .. });
+    if is_unforced && writer.pointer().bad.contains(&number) {
+        return Err(ChangeError::Refused(format!(
+            "{name}: version {number} is marked bad: it was rolled back, or failed a gate; publish it with \
+             force"
+        )));
+    }
+    Ok(())
+}
+
 /// Changes the pointer of a store, and returns the version that the change is about.
 fn make(writer: &mut StoreWriter, change: &Change) -> Result<u64, ChangeError> {
+    check_version(writer, change)?;
     match change.action {
         Action::Publish { version, is_forced, change_max } => {
             if is_forced {
-                writer.version(version)?;
                 writer.forgive(version)?;
             } else if change_max.is_some() {
                 check_gates(writer, change, version, change_max)?;

@@ -124,6 +124,7 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/sign-in", get(page::sign_in_form).post(page::sign_in))
         .merge(pages)
         .merge(documents)
+        .fallback(nothing)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(map_response(with_rules))
         .with_state(shared.clone())
@@ -180,6 +181,11 @@ async fn with_rules(mut response: Response) -> Response {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+/// Answers requests for paths that are not there.
+async fn nothing() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, "there is nothing here: pages begin at /, documents at /v1/data\n")
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
