@@ -112,7 +112,10 @@ impl Opened {
                 memory_bytes: entry.memory_bytes,
                 is_writable: entry.is_writable,
                 // A file that changes is not mapped.
-                access: entry.access.filter(|access| *access == Access::Direct).unwrap_or(Access::Cached),
+                access: entry
+                    .access
+                    .filter(|access| *access == Access::Direct)
+                    .unwrap_or(Access::Cached),
             };
             let data = DataSet::open_map(name, &entry.path, settings, (env, memory));
             self.data.insert(name.to_owned(), Arc::new(data.map_err(StartError::Data)?));

@@ -246,10 +246,11 @@ impl Watched {
     /// was changed, made or removed, or its value in a map was changed or has expired.
     pub(crate) fn has_changed(&self, session: &Session, now_ms: u64) -> bool {
         let is_changed = self.of_maps.iter().any(|watch| watch.is_changed(now_ms));
-        is_changed || self.keys.iter().any(|(name, watched)| {
-            let now = Seen::of(session, watched.space.as_ref(), &name[watched.key.clone()]);
-            !watched.seen.is(&now)
-        })
+        is_changed
+            || self.keys.iter().any(|(name, watched)| {
+                let now = Seen::of(session, watched.space.as_ref(), &name[watched.key.clone()]);
+                !watched.seen.is(&now)
+            })
     }
 }
 

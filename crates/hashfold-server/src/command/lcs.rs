@@ -44,9 +44,7 @@ impl LcsOptions {
             i += 1;
         }
         match options.is_idx && options.is_len {
-            true => Err(
-                "ERR If you want both the length and indexes, please just use IDX.".into()
-            ),
+            true => Err("ERR If you want both the length and indexes, please just use IDX.".into()),
             false => Ok(options),
         }
     }
@@ -68,9 +66,8 @@ pub(super) fn reply(options: LcsOptions, values: &dyn Values, reply: &mut Reply<
     let [a, b] = texts;
     let cells = (a.len() as u128 + 1) * (b.len() as u128 + 1);
     if cells * size_of::<u32>() as u128 > TABLE_BYTES_MAX as u128 {
-        return reply.error(
-            "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
-        );
+        return reply
+            .error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
     }
     let table = Table::of(a, b);
     if options.is_len {

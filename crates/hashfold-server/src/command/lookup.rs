@@ -33,14 +33,22 @@ pub(super) const COMMANDS: &[Command] = &[
         Ok(Lookup::Expiry(Expiry { is_left: false, unit_ms: 1000 }))
     })
     .fast(),
-    one_key("pexpiretime", 2, Group::Generic, "Returns the time of expiry, in milliseconds.", |_| {
-        Ok(Lookup::Expiry(Expiry { is_left: false, unit_ms: 1 }))
-    })
+    one_key(
+        "pexpiretime",
+        2,
+        Group::Generic,
+        "Returns the time of expiry, in milliseconds.",
+        |_| Ok(Lookup::Expiry(Expiry { is_left: false, unit_ms: 1 })),
+    )
     .fast(),
     one_key("dump", 2, Group::Generic, "Returns a value with a checksum.", |_| Ok(Lookup::Dump)),
-    one_key("lcs", -3, Group::Strings, "Returns the longest common subsequence of two values.", |it| {
-        LcsOptions::parse(it).map(Lookup::Lcs)
-    })
+    one_key(
+        "lcs",
+        -3,
+        Group::Strings,
+        "Returns the longest common subsequence of two values.",
+        |it| LcsOptions::parse(it).map(Lookup::Lcs),
+    )
     .keys(1, 2, 1),
     Command::new("object", -2, Group::Generic, "Shows how a value is stored.", Run::Group(OBJECT)),
     Command::new("memory", -2, Group::Server, "Shows what memory is used for.", Run::Group(MEMORY)),
@@ -250,7 +258,9 @@ impl Lookup {
                 reply.integer((values.key(0).len() + value.len()) as i64);
             }
             (Value::Present(value), Lookup::Dump) => reply.bulk(&rdb::dump(value)),
-            (Value::Filter(_), Lookup::Dump) => reply.error("ERR filters are dumped with BF.SCANDUMP or CF.SCANDUMP"),
+            (Value::Filter(_), Lookup::Dump) => {
+                reply.error("ERR filters are dumped with BF.SCANDUMP or CF.SCANDUMP")
+            }
             (Value::Present(value), _) => reply.bulk(value),
             (Value::Filter(_), _) => reply.null(),
         }

@@ -34,9 +34,7 @@ mod versions;
 pub(crate) use self::{
     acl::{Refusal, refusal},
     client::describe,
-    entry::{
-        Arguments, Call, Command, Flag, JobReply, Keys, Login, MapCall, Run, Work, inside,
-    },
+    entry::{Arguments, Call, Command, Flag, JobReply, Keys, Login, MapCall, Run, Work, inside},
     keyspace::type_of,
     lookup::{Lookup, Value, Values},
     rules::CommandSet,

@@ -88,7 +88,8 @@ impl Number {
         let text = match (self, other) {
             (Number::Decimal(a), Number::Decimal(b)) => {
                 let sum = a + b;
-                let (whole, part) = (sum.unsigned_abs() / ONE as u128, sum.unsigned_abs() % ONE as u128);
+                let (whole, part) =
+                    (sum.unsigned_abs() / ONE as u128, sum.unsigned_abs() % ONE as u128);
                 let sign = if sum < 0 { "-" } else { "" };
                 format!("{sign}{whole}.{part:017}")
             }

@@ -120,7 +120,9 @@ impl<'a> Options<'a> {
                     i += 1;
                 }
                 (Some(_), ..) => return Err(SYNTAX_ERROR.into()),
-                (_, _, _, Expiry::Unsaid | Expiry::Keep) if is_set && arguments.is(i, "keepttl") => {
+                (_, _, _, Expiry::Unsaid | Expiry::Keep)
+                    if is_set && arguments.is(i, "keepttl") =>
+                {
                     options.expiry = Expiry::Keep;
                 }
                 (_, _, _, Expiry::Unsaid | Expiry::Remove)
@@ -300,7 +302,9 @@ fn pairs_of<'a>(
     let arguments = call.arguments;
     match arguments.len() % 2 {
         0 => Err(wrong_arity(call.name)),
-        _ => Ok((1..arguments.len()).step_by(2).map(move |i| (arguments.at(i), arguments.at(i + 1)))),
+        _ => {
+            Ok((1..arguments.len()).step_by(2).map(move |i| (arguments.at(i), arguments.at(i + 1))))
+        }
     }
 }
 
@@ -362,7 +366,9 @@ mod tests {
         check("NX NX EX 1 EX 2", Ok("absent 1002000"));
         check("EXAT 10 IFEQ old", Ok("equal 10000"));
         check("PXAT 9223372036854775807", Ok("9223372036854775807"));
-        for wrong in ["NX XX", "EX", "EX 1 PX 1", "EX 1 KEEPTTL", "IFEQ a NX", "IFEQ", "PERSIST", "x"] {
+        for wrong in
+            ["NX XX", "EX", "EX 1 PX 1", "EX 1 KEEPTTL", "IFEQ a NX", "IFEQ", "PERSIST", "x"]
+        {
             check(wrong, Err(SYNTAX_ERROR));
         }
         check("EX x", Err(NOT_AN_INTEGER));

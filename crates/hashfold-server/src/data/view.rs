@@ -389,19 +389,20 @@ fn scan_map(
     }
     let prefix_of = |hash: u64| hash >> (64 - PREFIX_BITS);
     let mut last = None;
-    let next = map.visit_from(cursor << (64 - PREFIX_BITS), left.saturating_add(1), &mut |hash, key| {
-        let prefix = prefix_of(hash);
-        // Keys that share a prefix come together.
-        if left == 0 && last != Some(prefix) {
-            return false;
-        }
-        if !changes.keys.contains_key(key) {
-            visit(key);
-        }
-        last = Some(prefix);
-        left = left.saturating_sub(1);
-        true
-    })?;
+    let next =
+        map.visit_from(cursor << (64 - PREFIX_BITS), left.saturating_add(1), &mut |hash, key| {
+            let prefix = prefix_of(hash);
+            // Keys that share a prefix come together.
+            if left == 0 && last != Some(prefix) {
+                return false;
+            }
+            if !changes.keys.contains_key(key) {
+                visit(key);
+            }
+            last = Some(prefix);
+            left = left.saturating_sub(1);
+            true
+        })?;
     Ok(next.map_or(0, prefix_of))
 }
 

@@ -126,7 +126,12 @@ fn data(shared: &Shared, text: &mut String) {
     }
     family(text, "seq", "counter", "Sequence number after the last change of a map.");
     family_of_maps(shared, text, "seq", |(seq, _)| seq);
-    family(text, "durable_seq", "counter", "Sequence number before which changes of a map are durable.");
+    family(
+        text,
+        "durable_seq",
+        "counter",
+        "Sequence number before which changes of a map are durable.",
+    );
     family_of_maps(shared, text, "durable_seq", |(_, durable_seq)| durable_seq);
     family(text, "data_bytes", "gauge", "Size of a data set's files.");
     for (data, view) in shared.views() {

@@ -131,12 +131,7 @@ impl Connection {
     }
 
     /// Watches keys of a map, and those that are filters. `written` is the size of the output before the reply.
-    pub(super) fn watch(
-        &mut self,
-        written: usize,
-        keys: &Arguments<'_>,
-        watches: Vec<Arc<Watch>>,
-    ) {
+    pub(super) fn watch(&mut self, written: usize, keys: &Arguments<'_>, watches: Vec<Arc<Watch>>) {
         let mut watched = std::mem::take(&mut self.session.watched);
         let added = watched.add_of_map(watches);
         let filters = keys.from(1).try_for_each(|key| watched.add(&self.session, key));

@@ -990,7 +990,9 @@ fn add(
     };
     let is_of_map = |lookup: Lookup| match target.map() {
         Some(_) if matches!(asked.group, Some(GroupId::Map(_))) => true,
-        Some(map) => map.refusal().is_none() && !lookup.is_of_one_value(keys.count(arguments.len())),
+        Some(map) => {
+            map.refusal().is_none() && !lookup.is_of_one_value(keys.count(arguments.len()))
+        }
         None => false,
     };
     match (asked.what, target.map()) {

@@ -248,7 +248,8 @@ impl Executed {
         else {
             return;
         };
-        if let Some(view) = data.view().filter(|view| view.map().is_some_and(|map| map.has_unit(unit)))
+        if let Some(view) =
+            data.view().filter(|view| view.map().is_some_and(|map| map.has_unit(unit)))
             && let Some(view) = view.with_changes(unit.changes())
         {
             pins.show(data, view);

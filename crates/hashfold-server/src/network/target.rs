@@ -106,8 +106,5 @@ fn other_space<'s>(
 pub(super) fn refusal(session: &Session, command: &Command, reason: Option<&str>) -> String {
     let user = session.user().map_or("", |user| &user.name);
     let reason = reason.unwrap_or("tables and stores change in batches; see `hashfold update`");
-    format!(
-        "NOPERM User {user} has no permissions to run the '{}' command: {reason}",
-        command.name
-    )
+    format!("NOPERM User {user} has no permissions to run the '{}' command: {reason}", command.name)
 }

@@ -165,7 +165,9 @@ fn a_transaction_is_run_alone_and_only_if_what_it_watches_is_unchanged() {
     client.check("MULTI", "+OK");
     client.check("EXEC", "nil");
     client.check("MULTI", "+OK");
-    for command in ["SET n 5", "INCR n", "INCR a", "GET n", "KEYS *", "DBSIZE", "FLUSHALL", "SET z 1", "KEYS *"] {
+    for command in [
+        "SET n 5", "INCR n", "INCR a", "GET n", "KEYS *", "DBSIZE", "FLUSHALL", "SET z 1", "KEYS *",
+    ] {
         client.check(command, "+QUEUED");
     }
     let not_a_number = "-ERR value is not an integer or out of range";
@@ -184,8 +186,9 @@ fn readers_see_whole_transactions() {
     writer.check("MSET a 0 b 0", "+OK");
     std::thread::scope(|scope| {
         for is_pipeline in [false, true] {
-            let mut reader = Client::of(&server);
+            let address = server.addresses()[0];
             scope.spawn(move || {
+                let mut reader = Client::connect(address);
                 for _ in 0..300 {
                     if is_pipeline {
                         reader.send(&[request(&["GET", "a"]), request(&["GET", "b"])].concat());
@@ -221,16 +224,32 @@ fn a_pipeline_keeps_its_order() {
     let server = serve(&home, "");
     let mut client = Client::of(&server);
     let lines = [
-        "GET a", "SET a 1", "GET a", "PING", "INCR a", "DBSIZE", "MULTI", "GET a", "INCR a", "EXEC", "GET a",
-        "WATCH a", "MULTI", "SET a x", "EXEC", "GET a", "DEL a", "GET a",
+        "GET a", "SET a 1", "GET a", "PING", "INCR a", "DBSIZE", "MULTI", "GET a", "INCR a",
+        "EXEC", "GET a", "WATCH a", "MULTI", "SET a x", "EXEC", "GET a", "DEL a", "GET a",
     ];
     for line in lines {
         client.ask(line);
     }
     let replies: Vec<String> = lines.iter().map(|_| client.reply()).collect();
     let expected = [
-        "nil", "+OK", "\"1\"", "+PONG", "2", "1", "+OK", "+QUEUED", "+QUEUED", "[\"2\" 3]", "\"3\"", "+OK", "+OK",
-        "+QUEUED", "[+OK]", "\"x\"", "1", "nil",
+        "nil",
+        "+OK",
+        "\"1\"",
+        "+PONG",
+        "2",
+        "1",
+        "+OK",
+        "+QUEUED",
+        "+QUEUED",
+        "[\"2\" 3]",
+        "\"3\"",
+        "+OK",
+        "+OK",
+        "+QUEUED",
+        "[+OK]",
+        "\"x\"",
+        "1",
+        "nil",
     ];
     assert_eq!(replies, expected);
 }
@@ -278,7 +297,10 @@ fn changes_are_there_after_a_restart() {
         let server = home.serve_file(&file(line));
         let mut client = Client::of(&server);
         client.check("FLUSHALL", "+OK");
-        client.check("CONFIG GET append*", &format!("[\"appendfsync\" {name:?} \"appendonly\" \"yes\"]"));
+        client.check(
+            "CONFIG GET append*",
+            &format!("[\"appendfsync\" {name:?} \"appendonly\" \"yes\"]"),
+        );
         client.check("MSET a 1 b 2", "+OK");
         client.check("PEXPIREAT a 4102444800001", "1");
         client.check("DEL b", "1");
@@ -375,14 +397,20 @@ fn limits_are_named_and_change_nothing() {
     );
     let many: Vec<String> = (0..2000).map(|i| format!("{i} {}", "v".repeat(500))).collect();
     let reply = client.call(&format!("MSET {}", many.join(" ")));
-    assert!(reply.starts_with("-ERR the changes of one command or transaction have at most"), "{reply}");
+    assert!(
+        reply.starts_with("-ERR the changes of one command or transaction have at most"),
+        "{reply}"
+    );
     client.check("DBSIZE", "0");
     client.check("MULTI", "+OK");
     for part in many.chunks(500) {
         client.check(&format!("MSET {}", part.join(" ")), "+QUEUED");
     }
     let reply = client.call("EXEC");
-    assert!(reply.starts_with("-ERR the changes of one command or transaction have at most"), "{reply}");
+    assert!(
+        reply.starts_with("-ERR the changes of one command or transaction have at most"),
+        "{reply}"
+    );
     client.check("DBSIZE", "0");
     for part in many.chunks(500) {
         client.ask(&format!("MSET {}", part.join(" ")));
@@ -423,7 +451,11 @@ fn a_map_is_described_where_other_data_sets_are() {
     let mut client = Client::of(&server);
     client.check("MSET a 1 b 2", "+OK");
     let info = client.call("INFO");
-    for line in ["aof_enabled:1", "data_sess:kind=map,version=0,entries=2", "map_sess:durability=everysec,seq=2"] {
+    for line in [
+        "aof_enabled:1",
+        "data_sess:kind=map,version=0,entries=2",
+        "map_sess:durability=everysec,seq=2",
+    ] {
         assert!(info.contains(line), "{line}: {info}");
     }
 }

@@ -18,8 +18,7 @@ const KEYS_AT_ONCE: usize = 64;
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// The reply to commands that make a value too long.
-pub(crate) const TOO_LONG: &str =
-    "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 /// The state of a map while a batch of commands runs.
 #[derive(Debug)]
@@ -322,7 +321,10 @@ impl Unit<'_> {
         let keys: Vec<Vec<u8>> = self.changes.keys().cloned().collect();
         let is_there = |key: &Vec<u8>| self.known(key).is_some();
         let keys = keys.into_iter().map(|key| (is_there(&key), key));
-        Changes { is_cleared: self.is_cleared, keys: keys.map(|(is_there, key)| (key, is_there)).collect() }
+        Changes {
+            is_cleared: self.is_cleared,
+            keys: keys.map(|(is_there, key)| (key, is_there)).collect(),
+        }
     }
 
     /// Watches a key from now on.
@@ -357,7 +359,9 @@ impl Unit<'_> {
         let bytes: usize = changes.iter().map(size).sum();
         if bytes > Map::WRITE_BYTES_MAX {
             let max = Map::WRITE_BYTES_MAX >> 10;
-            return Err(format!("ERR the changes of one command or transaction have at most {max} KiB"));
+            return Err(format!(
+                "ERR the changes of one command or transaction have at most {max} KiB"
+            ));
         }
         let is_full = state.changed_bytes + bytes > Map::WRITE_BYTES_MAX;
         if (is_full || is_cleared) && !state.write_before() {
