@@ -259,7 +259,7 @@ impl Lookup {
             }
             (Value::Present(value), Lookup::Dump) => reply.bulk(&rdb::dump(value)),
             (Value::Filter(_), Lookup::Dump) => {
-                reply.error("ERR filters are dumped with BF.SCANDUMP or CF.SCANDUMP")
+                reply.error("ERR filters are dumped with BF.SCANDUMP or CF.SCANDUMP");
             }
             (Value::Present(value), _) => reply.bulk(value),
             (Value::Filter(_), _) => reply.null(),

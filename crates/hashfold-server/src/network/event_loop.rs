@@ -1004,7 +1004,7 @@ fn add(
         }
         (What::Change, None) => Err(write_refusal(session, asked.found.command, None)),
         (What::Watch, None) => Ok(Added::Elsewhere),
-        (_, Some(_)) => Ok(add_on_map(shared, session, asked, target, arguments, batch)),
+        (_, Some(_)) => Ok(add_on_map(shared, session, asked, &target, arguments, batch)),
         (What::Lookup(_), None) => unreachable!("lookups in other data sets are added above"),
     }
 }
@@ -1044,7 +1044,7 @@ fn add_on_map(
     shared: &Shared,
     session: &mut Session,
     asked: &Asked,
-    target: Target,
+    target: &Target,
     arguments: &Arguments<'_>,
     batch: &mut Batch,
 ) -> Added {

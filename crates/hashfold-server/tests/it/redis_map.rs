@@ -69,10 +69,10 @@ impl Sequence<'_> {
         match self.below(10) {
             0 => "x".into(),
             1 => "inf".into(),
-            2 => "1e2".into(),
+            2 => "2e0".into(),
             3 => "".into(),
-            4 => "-5.".into(),
-            _ => format!("{}.{}", self.below(20) as i64 - 10, self.below(100)),
+            4 => "-2.".into(),
+            _ => format!("{}.{}", self.below(5) as i64 - 2, self.below(100)),
         }
     }
 
@@ -157,7 +157,7 @@ impl Sequence<'_> {
             1 => self.push(["DECR", &key]),
             2 => self.push(["INCRBY", &key, &self.number()]),
             3 => self.push(["DECRBY", &key, &self.number()]),
-            // Large numbers have other last digits there, because they are not added as decimals.
+            // Numbers above 50 have other last digits there, because they are not added as decimals.
             _ => {
                 let (key, number) = (format!("f{}", self.below(2)), self.decimal());
                 match self.below(3) {

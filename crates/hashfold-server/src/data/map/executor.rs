@@ -65,11 +65,11 @@ impl Batch {
     }
 }
 
+/// Where work waits for its turn.
+pub(super) type Queue = Sender<Box<dyn MapWork>>;
+
 /// Starts the threads, which end when the queue is dropped.
-pub(super) fn start(
-    name: &str,
-    core: &Arc<Core>,
-) -> Result<(Sender<Box<dyn MapWork>>, Vec<JoinHandle<()>>)> {
+pub(super) fn start(name: &str, core: &Arc<Core>) -> Result<(Queue, Vec<JoinHandle<()>>)> {
     let (queue, waiting) = channel();
     let mut threads = Vec::new();
     let batches = match core.settings.durability {
@@ -82,7 +82,9 @@ pub(super) fn start(
         MapDurability::EverySecond | MapDurability::No => None,
     };
     let state = State::new(core.clone());
-    threads.push(spawn(format!("map-{name}"), move || execute(state, &waiting, batches))?);
+    threads.push(spawn(format!("map-{name}"), move || {
+        execute(state, &waiting, batches.as_ref());
+    })?);
     Ok((queue, threads))
 }
 
@@ -94,7 +96,7 @@ fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandl
 }
 
 /// Runs work, batch after batch.
-fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option<Sender<Batch>>) {
+fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option<&Sender<Batch>>) {
     while let Ok(first) = queue.recv() {
         let mut work = Vec::new();
         let mut keys = Vec::new();
@@ -110,7 +112,7 @@ fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option
         work.iter_mut().for_each(|job| job.run(&mut state));
         let (outcome, seq) = state.end();
         let batch = Batch { work, outcome, seq };
-        match commits.as_ref().filter(|_| !state.is_durable(seq)) {
+        match commits.filter(|_| !state.is_durable(seq)) {
             Some(commits) => {
                 // The other thread ends after this one.
                 let _ = commits.send(batch);

@@ -2,7 +2,7 @@
 
 use super::{
     core::{Core, MapSettings},
-    executor::{self, MapWork, Outcome},
+    executor::{self, MapWork, Outcome, Queue},
     state::Unit,
     watch::{Watch, Watches},
 };
@@ -17,7 +17,7 @@ use hashfold_rows::{Form, Schema};
 use std::{
     ops::RangeInclusive,
     path::Path,
-    sync::{Arc, Mutex, PoisonError, RwLock, atomic::AtomicU64, mpsc::Sender},
+    sync::{Arc, Mutex, PoisonError, RwLock, atomic::AtomicU64},
     thread::JoinHandle,
 };
 
@@ -35,7 +35,7 @@ const SCAN_ENTRIES: usize = 256;
 pub(crate) struct ServedMap {
     core: Arc<Core>,
     /// `None` after the end.
-    queue: Mutex<Option<Sender<Box<dyn MapWork>>>>,
+    queue: Mutex<Option<Queue>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     _memory: Reserved,
 }
