@@ -27,21 +27,21 @@ use std::{
 /// Time between two looks whether the user has asked to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// Serve tables, stores and filters to any Redis client
+/// Serve tables, stores, maps and filters to any Redis client
 ///
 /// Each folder is served under its name. With one data set, `redis-cli get KEY` reads it; with several,
 /// a client says which one with AUTH: `AUTH people ""`. Without a configuration file there are no
-/// passwords, and only programs on this machine can connect. Readers of a store follow its current
-/// version; AUTH people@41 uses version 41. With a section "deploy" in the configuration file, stores
+/// passwords, and only programs on this machine can connect. Clients change the keys of a map, one by one.
+/// Readers of a store follow its current version; AUTH people@41 uses version 41. With a section "deploy" in the configuration file, stores
 /// follow `hashfold deploy publish`.
 ///
-/// Runs until Ctrl-C or SIGTERM; then requests that were read are answered, and filters are made durable.
+/// Runs until Ctrl-C or SIGTERM; then requests that were read are answered, and maps and filters are made durable.
 /// SIGHUP makes it read the data sets, users and tokens in the configuration file again.
 #[derive(Args, Debug)]
 #[command(override_usage = "hashfold serve [OPTIONS] <DIR>...\n       \
                             hashfold serve [OPTIONS] --config <FILE>")]
 pub(crate) struct ServeArgs {
-    /// Folders of tables, stores and filters
+    /// Folders of tables, stores, maps and filters
     #[arg(value_name = "DIR", required_unless_present = "config")]
     folders: Vec<PathBuf>,
     /// Configuration file, in TOML: addresses, data sets, users
@@ -61,7 +61,7 @@ pub(crate) struct ServeArgs {
     /// Folder in which clients make filters with BF.RESERVE and CF.RESERVE
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     filters: Option<PathBuf>,
-    /// Open filters for reading only
+    /// Open filters for reading only, and refuse changes of maps
     #[arg(long, conflicts_with = "config")]
     read_only: bool,
     /// Format of the log on standard error

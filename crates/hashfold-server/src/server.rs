@@ -19,6 +19,8 @@ use crate::{
 use arc_swap::ArcSwap;
 use hashfold::{
     Env, Error,
+    folder::Contents,
+    manifest::Kind,
     work::{MemoryBudget, Reserved, Signal, Threads, lower_priority},
 };
 use hashfold_deploy::Follower;
@@ -26,6 +28,7 @@ use mio::Waker;
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -50,12 +53,12 @@ pub(crate) const STOP_INTERVAL: Duration = Duration::from_millis(50);
 /// Time between two looks whether a thread has ended.
 const STOP_CHECK: Duration = Duration::from_millis(5);
 
-/// Changes of filters are durable after this time.
+/// Changes of filters are durable after this time, and those of maps that wait for it.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A running server.
 ///
-/// Dropping it stops it: requests that were read are answered, filters are made durable.
+/// Dropping it stops it: requests that were read are answered, filters and maps are made durable.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -91,9 +94,11 @@ fn check_sense(config: &Config) -> Result<(), StartError> {
     }
 }
 
-/// Returns a configuration that opens no filter for writing.
-fn read_only(config: &Config) -> Config {
+/// Returns a configuration that opens no filter for writing, and no map: only one process has a map open.
+fn without_writing(config: &Config, env: &Env) -> Config {
     let mut config = Config { filters: None, ..config.clone() };
+    let kind = |path: &Path| Contents::of(env.disk.as_ref(), path).ok()?.kind();
+    config.data.retain(|_, data| kind(&data.path) != Some(Kind::Map));
     config.data.values_mut().for_each(|data| data.is_writable = false);
     config
 }
@@ -225,7 +230,7 @@ impl Server {
         read_certificates(config)?;
         let cluster = cluster(config, &config.listen, &config.tls_listen, env)?;
         let (memory, _buffers) = memory_of(config)?;
-        let opened = Opened::open(&read_only(config), env, &cluster, &memory, None)?;
+        let opened = Opened::open(&without_writing(config, env), env, &cluster, &memory, None)?;
         opened.users(config)?;
         opened.data.values().try_for_each(|data| data.check_open()).map_err(StartError::Data)?;
         let views = opened.data.values().filter_map(|data| data.view());
@@ -387,7 +392,11 @@ impl Server {
         info!(added, removed, users = users.len(), "read the configuration again");
         shared.served.store(Arc::new(Served { opened, users }));
         shared.access.replace(&config.admin);
-        data.iter().for_each(|data| data.end());
+        for data in &data {
+            if let Err(error) = data.end() {
+                warn!(map = %data.name(), %error, "closed without its last changes");
+            }
+        }
         for filter in &filters {
             if let Err(error) = filter.end() {
                 warn!(filter = %filter.name(), %error, "closed without its last changes");
@@ -399,10 +408,10 @@ impl Server {
         Ok(())
     }
 
-    /// Stops the server: requests that were read are answered, filters are made durable.
+    /// Stops the server: requests that were read are answered, filters and maps are made durable.
     ///
     /// # Errors
-    /// A filter cannot be made durable.
+    /// A filter or a map cannot be made durable.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }
@@ -424,11 +433,12 @@ impl Server {
         self.join(threads, &self.stop);
         let filters = self.shared.filters();
         let flushed = filters.iter().map(|filter| filter.flush()).fold(Ok(()), Result::and);
+        let closed = self.shared.maps().map(|map| map.close()).fold(Ok(()), Result::and);
         // A transfer may take some time to end; filters are durable before.
         if let Some(Following { thread, stop }) = following {
             self.join(vec![thread], &stop);
         }
-        flushed
+        flushed.and(closed)
     }
 
     /// Waits until threads have ended, which `stop` tells them to.
@@ -535,7 +545,7 @@ fn look_for_versions(shared: &Shared, stop: &Signal) {
     });
 }
 
-/// Makes changes of filters durable, and looks for those of other processes, until the server stops.
+/// Makes changes of filters and maps durable, and looks for those of other processes, until the server stops.
 fn keep_filters(shared: &Shared, stop: &Signal) {
     let mut next_sync = shared.now() + SYNC_INTERVAL;
     repeat(shared, stop, |now| {
@@ -549,6 +559,9 @@ fn keep_filters(shared: &Shared, stop: &Signal) {
             if syncs {
                 let _ = filter.sync();
             }
+        }
+        if syncs {
+            shared.maps().for_each(|map| map.sync_each_second());
         }
         shared.dumps.forget_idle(now);
         shared.filter_home.iter().for_each(|home| home.forget_idle(now));

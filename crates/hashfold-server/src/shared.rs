@@ -7,7 +7,7 @@ use crate::{
     cluster::Cluster,
     command::{Command, Flag},
     config::Config,
-    data::{DataSet, Dumps, FilterHome, FilterKey, FilterTurns, View},
+    data::{DataSet, Dumps, FilterHome, FilterKey, FilterTurns, ServedMap, View},
     deploy::Deployment,
     latency_events::LatencyEvents,
     logins::Logins,
@@ -115,17 +115,22 @@ impl Shared {
         self.served.load_full()
     }
 
-    /// Returns the tables and stores that are served now, in the order of their names.
+    /// Returns the tables, stores and maps that are served now, in the order of their names.
     pub(crate) fn data(&self) -> Vec<Arc<DataSet>> {
         self.served.load().opened.data.values().cloned().collect()
     }
 
-    /// Returns the current view of each table and store that has one.
+    /// Returns the current view of each table, store and map that has one.
     pub(crate) fn views(&self) -> impl Iterator<Item = (Arc<DataSet>, Arc<View>)> {
         self.data().into_iter().filter_map(|data| {
             let view = data.view()?;
             Some((data, view))
         })
+    }
+
+    /// Returns the maps that are served now.
+    pub(crate) fn maps(&self) -> impl Iterator<Item = Arc<ServedMap>> {
+        self.data().into_iter().filter_map(|data| data.map())
     }
 
     /// Whether a store has no version yet.

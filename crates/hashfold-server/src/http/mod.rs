@@ -212,6 +212,8 @@ fn problems(shared: &Shared) -> Vec<String> {
         };
         let damage = view.version().map_or(&[][..], |version| version.damage());
         problems.extend(damage.iter().map(|error| format!("{}: {error}", data.name())));
+        let error = view.map().and_then(|map| map.sync_error());
+        problems.extend(error.map(|error| format!("{}: not durable: {error}", data.name())));
     }
     for filter in shared.filters() {
         let error = filter.sync_error();

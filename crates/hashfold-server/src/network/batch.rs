@@ -1,9 +1,12 @@
 //! Lookups of many connections that are answered together.
 
-use super::values::{Room, ValueMemory};
+use super::{
+    on_map::MapGroup,
+    values::{Room, ValueMemory},
+};
 use crate::{
     command::{Lookup, Value, Values},
-    data::View,
+    data::{ServedMap, View},
 };
 use hashfold::{Error, ErrorClass, ErrorKind};
 use std::{ops::Range, sync::Arc};
@@ -41,17 +44,41 @@ pub(super) struct Group {
     filters: Vec<(usize, &'static str)>,
 }
 
-/// Lookups that were not answered yet, by view.
+/// Requests that were not answered yet: lookups by view, and commands by map.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) groups: Vec<Group>,
+    pub(super) maps: Vec<MapGroup>,
+}
+
+/// The group of a batch that has the requests of a connection: all of them, since groups are answered in no order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupId {
+    View(usize),
+    Map(usize),
 }
 
 impl Batch {
     /// Whether the batch takes no further request: the replies to one batch are written before the memory of all
     /// buffers is looked at.
     pub(super) fn is_full(&self) -> bool {
-        self.groups.iter().map(Group::keys).sum::<usize>() >= KEYS_MAX
+        let keys: usize = self.groups.iter().map(Group::keys).sum();
+        let requests: usize = self.maps.iter().map(MapGroup::count).sum();
+        keys + requests >= KEYS_MAX
+    }
+
+    /// Whether the batch has no requests.
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.maps.is_empty()
+    }
+
+    /// Returns the number of the group of a map.
+    pub(super) fn map(&mut self, map: &Arc<ServedMap>) -> usize {
+        let is_it = |group: &MapGroup| Arc::ptr_eq(&group.map, map);
+        self.maps.iter().position(is_it).unwrap_or_else(|| {
+            self.maps.push(MapGroup::new(map.clone()));
+            self.maps.len() - 1
+        })
     }
 
     /// Returns the number of the group of a view.

@@ -1,13 +1,17 @@
 //! A connection: its socket, the bytes that were read and not used, and those to be sent.
 
-use super::transport::Transport;
+use super::{batch::GroupId, transport::Transport};
 use crate::{
+    command::Arguments,
+    data::Watch,
     metrics::{ThreadMetrics, add},
+    protocol::Reply,
     session::Session,
 };
 use mio::net::TcpStream;
 use std::{
     io::{self, ErrorKind},
+    sync::Arc,
     time::Duration,
 };
 
@@ -52,10 +56,10 @@ pub(super) struct Connection {
     pub(super) is_waiting: bool,
     /// Number of requests that may still be taken before other connections have their turn.
     pub(super) turn_requests: usize,
-    /// Number of lookups that were taken and not answered.
+    /// Number of lookups and of commands on maps that were taken and not answered.
     pub(super) lookups: usize,
     /// The group of the batch that they are in, all of them: groups are answered in no order.
-    pub(super) group: usize,
+    pub(super) group: GroupId,
     /// Whether nothing more comes from the client.
     is_at_end: bool,
     is_broken: bool,
@@ -84,7 +88,7 @@ impl Connection {
             is_waiting: false,
             turn_requests: 0,
             lookups: 0,
-            group: 0,
+            group: GroupId::View(0),
             is_at_end: false,
             is_broken: false,
             is_listed: false,
@@ -130,6 +134,19 @@ impl Connection {
             && !self.is_broken
             && self.input.len() < READ_BYTES.max(self.taken + self.needs)
             && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
+    }
+
+    /// Watches keys of a map, and those that are filters. `written` is the size of the output before the reply.
+    pub(super) fn watch(&mut self, written: usize, keys: &Arguments<'_>, watches: Vec<Arc<Watch>>) {
+        let mut watched = std::mem::take(&mut self.session.watched);
+        let added = watched.add_of_map(watches);
+        let filters = keys.from(1).try_for_each(|key| watched.add(&self.session, key));
+        self.session.watched = watched;
+        self.session.show_transaction();
+        if let Err(error) = added.and(filters) {
+            self.output.truncate(written);
+            Reply::new(&mut self.output, self.session.protocol).error(&error);
+        }
     }
 
     /// Replaces the line at the front of the input by the array that has the same words.
