@@ -1,11 +1,11 @@
-//! A new version of a store, from its batch to its publication: options and report of `update` and
-//! `delete`.
+//! A new version of a store, from its batch to its publication: options and report of `update`,
+//! `delete` and `map export`.
 
 use crate::{
     device,
     failure::{Exit, Result},
     folder,
-    output::write_line,
+    output::{write_line, write_note},
     progress::Show,
     release::{GateArgs, Intent, Lines, Release},
     stop::Stop,
@@ -13,7 +13,11 @@ use crate::{
     wait::WaitArgs,
 };
 use clap::Args;
-use hashfold::store::{Attributes, StoreWriter, VersionFacts, VersionInfo};
+use hashfold::{
+    Env,
+    manifest::Kind,
+    store::{Attributes, StoreOptions, StoreWriter, VersionFacts, VersionInfo},
+};
 use serde_json::{Map, Value, json};
 use std::{path::Path, time::Instant};
 
@@ -60,6 +64,47 @@ impl NewVersionArgs {
         self.wait.retry(stop, || folder::open_store(store, executor.clone()))
     }
 
+    /// Opens a store, or makes it, and does work with it that makes a version. `options` are those of a
+    /// new store, and of a store without a current version.
+    pub(crate) fn with_store(
+        &self,
+        store: &Path,
+        stop: &Stop,
+        options: &dyn Fn() -> Result<StoreOptions>,
+        work: impl FnOnce(&mut StoreWriter) -> Result<Exit>,
+    ) -> Result<Exit> {
+        let is_new = !store.exists();
+        let mut writer = self.wait.retry(stop, || self.open_or_create(store, options))?;
+        let result = work(&mut writer);
+        // A failure leaves no store without versions, or an empty one that the next call reuses.
+        let _ = writer.abandon();
+        if is_new && result.is_err() {
+            // Fails if there is a version.
+            let _ = device::disk().remove_folder(store);
+        }
+        result
+    }
+
+    fn open_or_create(
+        &self,
+        store: &Path,
+        options: &dyn Fn() -> Result<StoreOptions>,
+    ) -> Result<StoreWriter> {
+        let executor = device::executor(self.threads);
+        if folder::holds(store)?.kind() != Some(Kind::Store) {
+            // A killed first update leaves these.
+            folder::check_empty(store, "store", &["CURRENT.new", "tables", "versions"])?;
+            let env = Env { executor, ..Env::system() };
+            return Ok(StoreWriter::create(store, options()?.env(env))?);
+        }
+        let mut writer = folder::open_store(store, executor)?;
+        if writer.pointer().current.is_none() {
+            writer.start_over(&options()?)?;
+            note_unpublished(store, &writer.numbers()?);
+        }
+        Ok(writer)
+    }
+
     /// Returns the facts to record with the version.
     pub(crate) fn facts<'a>(
         &self,
@@ -87,7 +132,7 @@ impl NewVersionArgs {
     ) -> Result<Exit> {
         match self.json {
             true => {
-                facts.insert("event".into(), json!(did.trim_end_matches(" from")));
+                facts.insert("event".into(), json!(event(did)));
                 facts.insert("store".into(), json!(store.to_string_lossy()));
                 facts.insert("version".into(), json!(number));
                 facts.insert("published".into(), json!(true));
@@ -103,7 +148,7 @@ impl NewVersionArgs {
     }
 
     /// Checks the version against the gates, then publishes, keeps or removes it. `did` names the
-    /// work for the summary: `updated`, `deleted from`. A version is removed if this fails.
+    /// work for the summary: `updated`, `deleted from`, `exported to`. A version is removed if this fails.
     pub(crate) fn finish(
         &self,
         did: &str,
@@ -125,7 +170,7 @@ impl NewVersionArgs {
         let release = release?;
         let seconds = start.elapsed().as_secs_f64();
         if self.json {
-            let mut object = json!({ "event": did.trim_end_matches(" from") });
+            let mut object = json!({ "event": event(did) });
             let map = object.as_object_mut().expect("it is an object");
             map.extend(release.to_json(store));
             map.extend(made.facts.clone());
@@ -149,6 +194,24 @@ impl NewVersionArgs {
         }
         let state = if self.dry_run { "would not be published" } else { "is not published" };
         release.conclude(store, state, if self.json { Lines::Json } else { Lines::Text })
+    }
+}
+
+/// Returns the name of an event: the first word of what was done.
+fn event(did: &str) -> &str {
+    did.split_once(' ').map_or(did, |(first, _)| first)
+}
+
+/// Says that a new version does not follow the versions of the store, none of which is current.
+fn note_unpublished(store: &Path, numbers: &[u64]) {
+    if !numbers.is_empty() {
+        let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        write_note(format_args!(
+            "hashfold: note: {}: no version is current, so the new version is made from nothing; \
+             version {} was never published",
+            store.display(),
+            numbers.join(", ")
+        ));
     }
 }
 

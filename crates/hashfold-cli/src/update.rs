@@ -7,7 +7,6 @@ use crate::{
     input::{InputThread, Inputs, Mark, Marker, ReadOptions},
     new_version::{Made, NewVersionArgs, parse_pair},
     options::ShapeArgs,
-    output::write_note,
     progress::{Progress, Unit},
     rows::{self, RowArgs},
     stop::Stop,
@@ -15,7 +14,6 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use hashfold::{
-    Env,
     io::{ALIGNMENT, Access},
     manifest::Kind,
     run::Run as _,
@@ -127,17 +125,11 @@ impl UpdateArgs {
     fn read(&self, start: Instant) -> Result<Exit> {
         let stop = Stop::on_signals()?;
         let thread = InputThread::start()?;
-        let is_new = !self.store.exists();
-        let mut writer = self.version.wait.retry(&stop, || self.open_or_create())?;
-        let made = self.make(&mut writer, thread, &stop);
-        let result = made.and_then(|made| self.finish(&mut writer, &made, start));
-        // A failure leaves no store without versions, or an empty one that the next update reuses.
-        let _ = writer.abandon();
-        if is_new && result.is_err() {
-            // Fails if there is a version.
-            let _ = device::disk().remove_folder(&self.store);
-        }
-        result
+        let options = || self.store_options();
+        self.version.with_store(&self.store, &stop, &options, |writer| {
+            let made = self.make(writer, thread, &stop)?;
+            self.finish(writer, &made, start)
+        })
     }
 
     /// Makes a version from a delta file.
@@ -295,23 +287,6 @@ impl UpdateArgs {
         Ok(())
     }
 
-    /// Opens the store, or makes it. In a store without a current version, starts over.
-    fn open_or_create(&self) -> Result<StoreWriter> {
-        let executor = device::executor(self.version.threads);
-        if folder::holds(&self.store)?.kind() != Some(Kind::Store) {
-            // A killed first update leaves these.
-            folder::check_empty(&self.store, "store", &["CURRENT.new", "tables", "versions"])?;
-            let env = Env { executor, ..Env::system() };
-            return Ok(StoreWriter::create(&self.store, self.store_options()?.env(env))?);
-        }
-        let mut writer = folder::open_store(&self.store, executor)?;
-        if writer.pointer().current.is_none() {
-            writer.start_over(&self.store_options()?)?;
-            note_unpublished(&self.store, &writer.numbers()?);
-        }
-        Ok(writer)
-    }
-
     fn store_options(&self) -> Result<StoreOptions> {
         let options = StoreOptions::new()
             .seed(self.shape.seed()?)
@@ -341,19 +316,6 @@ impl UpdateArgs {
             }
         };
         Ok(Progress::start(self.version.show(), "writing", Unit::Entries, total))
-    }
-}
-
-/// Says that a new version does not follow the versions of the store, none of which is current.
-fn note_unpublished(store: &Path, numbers: &[u64]) {
-    if !numbers.is_empty() {
-        let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
-        write_note(format_args!(
-            "hashfold: note: {}: no version is current, so the new version is made from nothing; \
-             version {} was never published",
-            store.display(),
-            numbers.join(", ")
-        ));
     }
 }
 

@@ -5,6 +5,7 @@ mod backup;
 mod compact;
 mod create;
 mod delete;
+mod export;
 mod import;
 mod open;
 mod put;
@@ -44,12 +45,8 @@ enum Verb {
     Get(get::GetArgs),
     Delete(delete::DeleteArgs),
     Import(import::ImportArgs),
-    /// Write all entries, in the order of their hashes
-    ///
-    /// `build`, `update` and `map import` read the output in every format, with its columns. When
-    /// entries expire is left out: import them, and they do not.
     #[command(mut_arg("version", hide), mut_arg("access", hide))]
-    Export(scan::ScanArgs),
+    Export(export::ExportArgs),
     #[command(mut_arg("version", hide), mut_arg("access", hide))]
     Scan(scan::ScanArgs),
     Stat(stat::StatArgs),
@@ -70,9 +67,8 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
         Verb::Get(args) => folder::require_map(args.folder()).and_then(|()| get::run(args)),
         Verb::Delete(args) => delete::run(args),
         Verb::Import(args) => import::run(args),
-        Verb::Export(args) | Verb::Scan(args) => {
-            folder::require_map(args.folder()).and_then(|()| scan::run(args))
-        }
+        Verb::Export(args) => export::run(args),
+        Verb::Scan(args) => folder::require_map(args.folder()).and_then(|()| scan::run(args)),
         Verb::Stat(args) => stat::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Compact(args) => compact::run(args),

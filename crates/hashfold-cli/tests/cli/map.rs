@@ -70,6 +70,56 @@ fn a_copy_has_large_values_and_what_was_there_when_it_was_made() {
 }
 
 #[test]
+fn a_map_is_exported_as_versions_of_a_store() {
+    let work = Work::new();
+    work.write("a.csv", "id,name\n1,anna\n2,ben\n3,cleo\n");
+    work.ok("map import m a.csv --key id --seed 7");
+    let first = work.ok("map export m --store s");
+    assert!(
+        first.text().starts_with("exported to s: version 1, published: 3 entries"),
+        "{first:?}"
+    );
+    check(&work.ok("get s 2"), 0, "{\"id\":\"2\",\"name\":\"ben\"}\n");
+    work.write("b.csv", "id,name\n4,dora\n");
+    work.ok("map import m b.csv");
+    work.ok("map delete m 2");
+    let second = work.ok("map export m --store s --json");
+    let last = second.text().lines().last().unwrap();
+    let json: serde_json::Value = serde_json::from_str(last).unwrap();
+    assert_eq!((&json["event"], &json["version"]), (&"exported".into(), &2.into()), "{json}");
+    assert_eq!((&json["rows"], &json["published"]), (&3.into(), &true.into()), "{json}");
+    assert_eq!(work.run("get s 2").code, 1);
+    assert_eq!(work.ok("get s 2 --version 1").code, 0);
+    assert!(work.ok("stat s").text().contains("0x0000000000000007"));
+    work.ok("map delete m 1 3");
+    let gate = work.run("map export m --store s");
+    assert_eq!((gate.code, work.ok("get s 1").code), (1, 0), "{gate:?}");
+    work.ok("map export m --store s --allow-empty");
+    assert_eq!(work.run("get s 1").code, 1);
+}
+
+#[test]
+fn an_export_to_a_store_is_refused_if_the_columns_or_the_options_do_not_fit() {
+    let work = Work::new();
+    work.write("a.csv", "id,name\n1,anna\n");
+    work.write("b.csv", "id,colour\n1,red\n");
+    work.ok("map import m a.csv --key id");
+    work.ok("map import other b.csv --key id");
+    work.ok("map export m --store s");
+    let refusal = work.run("map export other --store s");
+    assert!(
+        refusal.code == 2 && refusal.stderr.contains("the store has the columns"),
+        "{refusal:?}"
+    );
+    for options in ["--no-publish", "--json", "--store s --format csv", "--store s --limit 1"] {
+        assert_eq!(work.run(&format!("map export m {options}")).code, 2, "{options}");
+    }
+    assert_eq!(work.run("map export m --store other").code, 2);
+    assert_eq!(work.run("map export s --store t").code, 2);
+    assert!(!work.path("t").exists());
+}
+
+#[test]
 fn rows_keep_their_columns_from_import_to_export() {
     let work = Work::new();
     work.write("a.csv", "id,name,size\n1,anna,3\n2,ben,4\n");
