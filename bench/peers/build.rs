@@ -6,6 +6,7 @@ fn main() {
         ("ROCKSDB", "rocksdb", "librocksdb-dev"),
         ("CDB", "libcdb", "libcdb-dev"),
         ("CMPH", "cmph", "libcmph-dev"),
+        ("TKRZW", "tkrzw", "libtkrzw-dev"),
     ] {
         if std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_none() {
             continue;

@@ -62,3 +62,17 @@ pub fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
+
+/// Returns a large number that is coprime to `count`: its multiples modulo `count` are all numbers
+/// below `count`.
+pub fn coprime(count: u64) -> u64 {
+    let have_divisor = |a: u64, b: u64| {
+        let (mut a, mut b) = (a, b);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a > 1
+    };
+    let start = (count as f64 * 0.618) as u64;
+    (start.max(1)..).find(|&step| !have_divisor(count, step)).unwrap_or(1)
+}

@@ -143,6 +143,24 @@ unsafe extern "C" {
     pub fn rocksdb_options_set_memtable_vector_rep(options: Handle);
     pub fn rocksdb_options_set_allow_concurrent_memtable_write(options: Handle, value: c_uchar);
     pub fn rocksdb_options_set_compaction_style(options: Handle, style: c_int);
+    pub fn rocksdb_put(
+        database: Handle,
+        write: Handle,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+        error: ErrorPlace,
+    );
+    pub fn rocksdb_delete(
+        database: Handle,
+        write: Handle,
+        key: *const c_char,
+        key_len: usize,
+        error: ErrorPlace,
+    );
+    pub fn rocksdb_flush_wal(database: Handle, syncs: c_uchar, error: ErrorPlace);
+    pub fn rocksdb_writeoptions_set_sync(write: Handle, value: c_uchar);
     pub fn rocksdb_writeoptions_create() -> Handle;
     pub fn rocksdb_writeoptions_destroy(write: Handle);
     pub fn rocksdb_writeoptions_disable_WAL(write: Handle, value: c_int);

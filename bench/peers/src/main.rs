@@ -4,8 +4,8 @@
 //! `peers index` compares structures in memory, `peers dictionary` dictionaries on the device,
 //! `peers nightly` data sets that change under a reader, and `peers damage` the reactions of
 //! readers to damaged files. `peers filter` compares filters in memory, and `peers seen` sets of
-//! keys on the device that are larger than memory, `peers serve` servers that answer from memory,
-//! and `peers failover` clusters that lose a server. Standard output is JSON Lines, standard error a
+//! keys on the device that are larger than memory, `peers map` maps that change key by key, `peers serve`
+//! servers that answer from memory, and `peers failover` clusters that lose a server. Standard output is JSON Lines, standard error a
 //! table for people; the same lines and charts (SVG) are written to a folder. `bench/README.md`
 //! explains the columns.
 
@@ -18,6 +18,7 @@ mod hot;
 mod index;
 #[cfg(feature = "rocksdb")]
 mod librocksdb;
+mod map;
 mod measure;
 mod nightly;
 mod report;
@@ -57,6 +58,8 @@ enum Command {
     Filter(filter::Options),
     /// Sets of keys on the device: insertions, stalls, lookups.
     Seen(seen::Options),
+    /// Maps on the device that change key by key: load, updates, lookups, durable commits, space.
+    Map(map::Options),
     /// Servers that answer lookups from memory: requests per second of CPU time, latencies.
     Serve(serve::Options),
     /// Clusters that lose a server: the time until its keys are answered again.
@@ -103,6 +106,7 @@ impl Command {
             Command::Hot(options) => ("hot", &options.common),
             Command::Filter(options) => ("filter", &options.common),
             Command::Seen(options) => ("seen", &options.common),
+            Command::Map(options) => ("map", &options.common),
             Command::Serve(options) => ("serve", &options.common),
             Command::Failover(options) => ("failover", &options.common),
         }
@@ -117,6 +121,7 @@ impl Command {
             Command::Hot(options) => hot::run(options),
             Command::Filter(options) => filter::run(options),
             Command::Seen(options) => seen::run(options),
+            Command::Map(options) => map::run(options),
             Command::Serve(options) => serve::run(options),
             Command::Failover(options) => failover::run(options),
         }
@@ -135,6 +140,7 @@ impl Command {
             }
             Command::Filter(options) => filter::report(options),
             Command::Seen(options) => seen::report(options),
+            Command::Map(options) => map::report(options),
             Command::Serve(options) => serve::report(options),
             Command::Failover(options) => failover::report(options),
         })
@@ -158,6 +164,11 @@ fn run(command: &Command) -> Result<()> {
         && options.alone.is_some()
     {
         return seen::run_alone(options);
+    }
+    if let Command::Map(options) = command
+        && options.alone.is_some()
+    {
+        return map::run_alone(options);
     }
     if let Command::Serve(serve::Options { alone: Some(folder), .. }) = command {
         return serve::run_alone(folder);

@@ -148,6 +148,7 @@ fn title(command: &str, data: &str) -> String {
         "nightly" => "Nightly updates under a reader",
         "filter" => "Filters in memory",
         "seen" => "Sets larger than memory",
+        "map" => "Maps larger than memory",
         _ => command,
     };
     // The number of slots is that of the quotient filters alone.

@@ -1,7 +1,10 @@
 //! Runs all peers on a few thousand keys, so that the benchmark keeps working. Wrong answers are
 //! errors of the commands themselves.
 
-use crate::{Cli, nightly, report::Report};
+use crate::{
+    Cli, nightly,
+    report::{DEVICE, Report},
+};
 use clap::Parser;
 use std::path::Path;
 
@@ -51,7 +54,8 @@ fn a_chart_is_drawn_alike_from_measurements_and_from_their_file() {
     // Files have fewer decimals, so bars may differ by a pixel.
     let texts = |chart: &str| chart.matches("<text").count();
     assert_eq!(texts(&chart()), texts(&measured));
-    for command in ["dictionary", "hot", "nightly", "damage", "filter", "seen", "serve", "failover"]
+    for command in
+        ["dictionary", "hot", "nightly", "damage", "filter", "seen", "map", "serve", "failover"]
     {
         let error = draw(command).unwrap_err().to_string();
         assert!(error.contains("measure it first"), "{error}");
@@ -156,6 +160,23 @@ fn every_seen_set_answers_right_and_leaves_nothing_behind() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     report.save(folder.path(), "seen").unwrap();
     assert!(folder.path().join("seen.svg").exists());
+}
+
+#[test]
+fn every_map_answers_right_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = ["map", "--keys", "20000", "--operations", "2000", "--seconds", "0.2"];
+    let report = run(&sizes, folder.path());
+    let native = [cfg!(feature = "rocksdb"), cfg!(feature = "lmdb"), cfg!(feature = "tkrzw")];
+    let native = native.iter().filter(|on| **on).count();
+    assert_eq!(report.rows.len(), 4 + native);
+    for row in report.rows.iter().filter(|row| row.peer != DEVICE) {
+        assert!(row.figures.iter().all(Option::is_some), "{row:?}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    report.save(folder.path(), "map").unwrap();
+    let chart = std::fs::read_to_string(folder.path().join("map.svg")).unwrap();
+    assert!(chart.contains("Durable commits of 64 threads"), "{chart}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod rocksdb;
 
 use crate::{
     Common, Result,
-    data::mix,
+    data::{coprime, mix},
     measure::{
         Cost, TemporaryFolder, disk_bytes_below, measure, peak_memory, reset_peak_memory, settle,
     },
@@ -345,20 +345,6 @@ fn look_up(
     let seconds = begin.elapsed().as_secs_f64();
     let (asked, found) = all?.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
     Ok(Lookups { asked, found, per_s: asked as f64 / seconds })
-}
-
-/// Returns a large number that is coprime to `count`: its multiples modulo `count` are all numbers
-/// below `count`.
-fn coprime(count: u64) -> u64 {
-    let have_divisor = |a: u64, b: u64| {
-        let (mut a, mut b) = (a, b);
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        a > 1
-    };
-    let start = (count as f64 * 0.618) as u64;
-    (start.max(1)..).find(|&step| !have_divisor(count, step)).unwrap_or(1)
 }
 
 /// Returns the number of keys per call: a single thread has many requests in flight, each of many
