@@ -135,7 +135,7 @@ fn facts(options: &Options) -> Vec<(&'static str, String)> {
     vec![
         ("entries", format!("{keys} of 8 + 8 bytes")),
         ("memory_of_a_map", memory),
-        ("load", format!("one thread, random order, at most {load_seconds} s")),
+        ("loading", format!("one thread, random order, at most {load_seconds} s")),
         ("phases", format!("at most {operations} operations or {seconds} s each")),
         ("clocks", "stop when all is durable and no work in the background is left".to_owned()),
         ("answers", "every value is compared while the clock runs".to_owned()),
