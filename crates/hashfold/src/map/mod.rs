@@ -33,6 +33,7 @@ mod block;
 mod bloom;
 mod catalog;
 mod checkpoint;
+mod contract;
 mod core;
 #[cfg(test)]
 mod crash;
@@ -61,6 +62,7 @@ mod stripes;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod usage;
 mod verify;
 mod write;
 
@@ -71,5 +73,6 @@ pub use self::{
     pointer::VALUE_BYTES_MAX,
     snapshot::{Scan, Snapshot},
     transaction::Transaction,
+    usage::MapSpace,
     verify::{MapFigures, verify},
 };

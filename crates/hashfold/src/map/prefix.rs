@@ -27,6 +27,12 @@ impl Prefix {
         [Prefix { depth, ..self }, Prefix { start: middle, depth }]
     }
 
+    /// Returns the range that is this one and its other half; `None` for all hashes.
+    pub(super) fn parent(self) -> Option<Prefix> {
+        let depth = self.depth.checked_sub(1)?;
+        Some(Prefix { start: self.start & !(1 << (DEPTH_MAX - self.depth)), depth })
+    }
+
     /// Returns the first hash.
     pub(super) fn first(self) -> KeyHash {
         KeyHash::from_bits(u128::from(self.start) << 64)
@@ -77,9 +83,11 @@ mod tests {
             );
             assert_eq!((low.depth, high.depth), (depth + 1, depth + 1));
             assert!(low.contains(low.first()) && !high.contains(low.first()));
+            assert_eq!([low, high].map(Prefix::parent), [Some(prefix); 2]);
             assert_eq!((high.fence(high.first()), prefix.fence(high.first())), (0, 1 << 31));
             prefix = if depth % 2 == 0 { high } else { low };
         }
+        assert_eq!(Prefix::ALL.parent(), None);
         assert_eq!(prefix.start, 0xaaaa_aaaa_aaaa_aaaa);
         assert_eq!(prefix.end(), Some(prefix.start + 1));
     }

@@ -51,24 +51,13 @@ pub(super) fn take(core: &Arc<Core>) -> Snapshot {
     let seed = core.identity.seed;
     let _stripes = core.stripes.lock_all();
     let seq = core.log().end();
-    let mut groups = Vec::new();
-    for group in core.directory.all() {
-        groups.extend(view(core, &group, seed));
-    }
-    Snapshot(Arc::new(State { core: core.clone(), groups, seq }))
-}
-
-/// Returns the current state of a group: of its successors, if a merge has just split it.
-fn view(core: &Core, group: &super::group::Group, seed: Seed) -> Vec<View> {
-    let mut state = group.state();
-    if !state.is_replaced {
+    // While groups were replaced, the views of old and new ones might miss a part of the keys.
+    let groups = core.directory.map(|group| {
+        let mut state = group.state();
         let lists = state.end_active(seed).to_vec();
-        return vec![View { stored: state.stored.clone(), lists }];
-    }
-    drop(state);
-    let within = |other: &&Arc<super::group::Group>| group.prefix.contains(other.prefix.first());
-    let all = core.directory.all();
-    all.iter().filter(within).flat_map(|group| view(core, group, seed)).collect()
+        View { stored: state.stored.clone(), lists }
+    });
+    Snapshot(Arc::new(State { core: core.clone(), groups, seq }))
 }
 
 impl Snapshot {
