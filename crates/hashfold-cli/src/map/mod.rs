@@ -8,6 +8,7 @@ mod delete;
 mod import;
 mod open;
 mod put;
+mod salvage;
 mod stat;
 mod verify;
 
@@ -43,6 +44,7 @@ enum Verb {
     Verify(verify::VerifyArgs),
     Compact(compact::CompactArgs),
     Backup(backup::BackupArgs),
+    Salvage(salvage::SalvageArgs),
 }
 
 pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
@@ -59,5 +61,6 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
         Verb::Verify(args) => verify::run(args),
         Verb::Compact(args) => compact::run(args),
         Verb::Backup(args) => backup::run(args),
+        Verb::Salvage(args) => salvage::run(args),
     }
 }

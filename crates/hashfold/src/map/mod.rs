@@ -54,6 +54,7 @@ mod prefix;
 mod read;
 mod recovery;
 mod rental;
+mod salvage;
 mod sizes;
 mod snapshot;
 mod space;
@@ -71,6 +72,7 @@ pub use self::{
     handle::Map,
     options::{Durability, MAP_MEMORY_MIN, MapOptions, MapStats},
     pointer::VALUE_BYTES_MAX,
+    salvage::{Loss, Lost, Salvage, salvage},
     snapshot::{Scan, Snapshot},
     transaction::Transaction,
     usage::MapSpace,

@@ -1,7 +1,7 @@
 //! Key ranges of groups: all hashes that begin with the same bits.
 
 use crate::key::KeyHash;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// The longest prefix, in bits. Fences take the 32 bits after it.
 pub(super) const DEPTH_MAX: u8 = 64;
@@ -53,6 +53,17 @@ impl Prefix {
         ((hash.bits() << self.depth) >> 96) as u32
     }
 
+    /// Returns the range as hashes.
+    pub(super) fn hashes(self) -> RangeInclusive<KeyHash> {
+        let end = self.end().map_or(u128::MAX, |end| (u128::from(end) << 64) - 1);
+        self.first()..=KeyHash::from_bits(end)
+    }
+
+    /// Returns the first hash with this fence.
+    pub(super) fn first_with(self, fence: u32) -> KeyHash {
+        KeyHash::from_bits(self.first().bits() | (u128::from(fence) << 96) >> self.depth)
+    }
+
     /// Returns the range as text, for errors.
     pub(super) fn name(self) -> String {
         format!("{:#018x} to {:#018x}", self.start, self.end().map_or(u64::MAX, |end| end - 1))
@@ -85,6 +96,9 @@ mod tests {
             assert!(low.contains(low.first()) && !high.contains(low.first()));
             assert_eq!([low, high].map(Prefix::parent), [Some(prefix); 2]);
             assert_eq!((high.fence(high.first()), prefix.fence(high.first())), (0, 1 << 31));
+            assert_eq!((prefix.first_with(0), prefix.first_with(1 << 31)), (low.first(), high.first()));
+            assert!(low.contains(*low.hashes().end()) && prefix.hashes().end() == high.hashes().end());
+            assert_eq!(low.hashes().end().bits() + 1, high.first().bits());
             prefix = if depth % 2 == 0 { high } else { low };
         }
         assert_eq!(Prefix::ALL.parent(), None);

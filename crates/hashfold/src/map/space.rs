@@ -72,14 +72,20 @@ pub(super) struct Blocks {
 impl Space {
     /// Makes the space of a file of which all blocks but the first are free.
     pub(super) fn new(file: Arc<dyn BlockFile>) -> Result<Arc<Space>> {
+        let size = file.size()?;
+        Ok(Space::with_size(file, size))
+    }
+
+    /// Makes the space of a file that should have this size, in bytes.
+    pub(super) fn with_size(file: Arc<dyn BlockFile>, size: u64) -> Arc<Space> {
         let mut free = Free { end: 1, ..Free::default() };
-        let end = file.size()? / BLOCK_SIZE as u64;
+        let end = size / BLOCK_SIZE as u64;
         if end > 1 {
             // Free extents that are holes already are punched again, if at all: that costs little.
             free.insert(1, end - 1, Backing::Allocated);
             free.end = end;
         }
-        Ok(Arc::new(Space { file, free: Mutex::new(free) }))
+        Arc::new(Space { file, free: Mutex::new(free) })
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {

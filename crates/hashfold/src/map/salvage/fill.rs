@@ -1,0 +1,86 @@
+//! A new map with all entries of a salvage, in spans. Its manifest is published last.
+
+use super::run::Salvage;
+use crate::{
+    error::Result,
+    map::{
+        MapOptions,
+        batch::Batch,
+        block::BLOCK_SIZE,
+        core::Core,
+        item::{Change, Value},
+        large::Owners,
+        merge::write_spans,
+        options::Shape,
+        prefix::{DEPTH_MAX, Prefix},
+        recovery,
+        span::Stored,
+    },
+    run::Run,
+    work::Watch,
+};
+use std::{path::Path, sync::Arc};
+
+/// Writes the entries of `from` to a new map. Returns their number.
+pub(super) fn write_map(from: &mut Salvage, folder: &Path, watch: &Watch) -> Result<u64> {
+    let options = MapOptions {
+        seed: Some(from.seed()),
+        attributes: from.attributes().to_vec(),
+        ..from.options.clone()
+    };
+    let depth = depth(from.block_bytes_max(), &options.shape);
+    let new = recovery::begin(folder, options)?;
+    let mut groups = Vec::new();
+    let mut count = 0;
+    let mut is_more = from.advance()?;
+    let mut start = Some(0);
+    while let Some(first) = start {
+        let prefix = Prefix { start: first, depth };
+        let mut group = NewGroup::default();
+        while is_more && prefix.contains(from.change().0.hash) {
+            group.push(from, &new)?;
+            watch.add(1)?;
+            count += 1;
+            is_more = from.advance()?;
+        }
+        group.write(prefix, &new, &mut groups)?;
+        start = prefix.end();
+    }
+    recovery::publish(&new, groups.into_iter().map(Arc::new).collect())?;
+    Ok(count)
+}
+
+/// Returns the depth of groups that have half of the blocks that a group may have, on average.
+fn depth(bytes: u64, shape: &Shape) -> u8 {
+    let group_bytes = (shape.span_blocks_max / 2).max(1) * BLOCK_SIZE as u64;
+    let depth = bytes.div_ceil(group_bytes).max(1).next_power_of_two().ilog2() as u8;
+    depth.clamp(shape.first_depth, DEPTH_MAX / 2)
+}
+
+/// The entries of a group of the new map.
+#[derive(Default)]
+struct NewGroup {
+    batch: Batch,
+    owners: Owners,
+}
+
+impl NewGroup {
+    /// Adds the current entry.
+    fn push(&mut self, from: &Salvage, new: &Core) -> Result<()> {
+        let (change, large) = from.change();
+        self.batch.push(match change.value {
+            Value::Large(_) => {
+                let (pointer, owner) = new.write_large(large)?;
+                self.owners.insert(&owner);
+                Change { value: Value::Large(pointer), ..change }
+            }
+            Value::Tombstone | Value::Inline(_) => change,
+        });
+        Ok(())
+    }
+
+    fn write(&self, prefix: Prefix, new: &Core, groups: &mut Vec<Stored>) -> Result<()> {
+        let owner = |first| self.owners.get(first);
+        write_spans(new, prefix, (&self.batch.items, &self.batch.bytes), &owner, groups)
+    }
+}

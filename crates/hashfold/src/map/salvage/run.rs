@@ -1,0 +1,168 @@
+//! `Salvage`: the entries that are left, as a run.
+
+use super::{
+    fill,
+    loss::{Loss, Lost},
+    patient::Failures,
+};
+use crate::{
+    error::{Error, ErrorClass, Result},
+    folder::LockedFolder,
+    io::BlockFile,
+    key::Seed,
+    map::{
+        MapOptions,
+        batch::untagged,
+        checkpoint::DATA_NAME,
+        core::Identity,
+        item::{Change, Value},
+        large,
+        pointer::Pointer,
+    },
+    run::{Entry, Run, Sorted, Summary},
+    work::Watch,
+};
+use std::{fmt, path::Path, sync::Arc};
+
+/// The entries that a damaged map still holds, as a run: the newest value of each key that can be
+/// read. Made by [`salvage`](super::salvage).
+pub struct Salvage {
+    /// The newest change of each key, with tagged values.
+    sorted: Sorted,
+    summary: Summary,
+    losses: Vec<Loss>,
+    /// The damaged map, locked.
+    folder: LockedFolder,
+    identity: Identity,
+    pub(super) options: MapOptions,
+    attributes: Vec<(String, Vec<u8>)>,
+    /// The data file, if it is there.
+    file: Option<Arc<dyn BlockFile>>,
+    failures: Failures,
+    /// The value of the current entry, if it is large.
+    large: Vec<u8>,
+}
+
+impl Salvage {
+    pub(super) fn new(
+        sorted: Sorted,
+        summary: Summary,
+        losses: Vec<Loss>,
+        (folder, identity): (LockedFolder, Identity),
+    ) -> Salvage {
+        Salvage {
+            sorted,
+            summary,
+            losses,
+            folder,
+            identity,
+            options: MapOptions::new(),
+            attributes: Vec::new(),
+            file: None,
+            failures: Failures::default(),
+            large: Vec::new(),
+        }
+    }
+
+    /// Adds what entries with large values and a new map need.
+    pub(super) fn with(
+        self,
+        options: MapOptions,
+        attributes: Vec<(String, Vec<u8>)>,
+        (file, failures): (Option<Arc<dyn BlockFile>>, Failures),
+    ) -> Salvage {
+        Salvage { options, attributes, file, failures, ..self }
+    }
+
+    /// Returns the attributes of the map; none if its manifest is damaged.
+    pub fn attributes(&self) -> &[(String, Vec<u8>)] {
+        &self.attributes
+    }
+
+    /// Returns the parts of the map that could not be read so far: all of them after the run has
+    /// ended, which reads values above 1 KiB.
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
+    }
+
+    /// Writes the entries from the current one on to a new map in another folder, with the same seed
+    /// and attributes, and the environment and memory of the options. After an error or a crash, the
+    /// folder is not a map, and a salvage to it can be repeated. Returns the number of entries, which
+    /// is the unit of `watch`, too.
+    ///
+    /// # Errors
+    /// `Exists` if there is a map in the folder, `WrongKind` if there is another data set; the disk is
+    /// full.
+    pub fn write_map(&mut self, folder: impl AsRef<Path>, watch: &Watch) -> Result<u64> {
+        fill::write_map(self, folder.as_ref(), watch)
+    }
+
+    /// Returns the size of the changes in blocks, in bytes, at most.
+    pub(super) fn block_bytes_max(&self) -> u64 {
+        self.sorted.summary().bytes_max
+    }
+
+    /// Returns the current entry, with the pointer of the damaged map to a large value; and its value
+    /// if it is large.
+    pub(super) fn change(&self) -> (Change<'_>, &[u8]) {
+        let Entry { hash, key, value } = self.sorted.entry();
+        let value = untagged(value).expect("it was decoded before");
+        (Change { hash, key, value }, &self.large)
+    }
+
+    /// Reads a large value.
+    fn read_large(&mut self, pointer: Pointer) -> Result<Vec<u8>> {
+        let Some(file) = &self.file else {
+            return Err(Error::missing("data file of the map", &self.folder.path.join(DATA_NAME)));
+        };
+        large::read_unowned(&**file, self.identity.id, pointer)
+    }
+}
+
+impl Run for Salvage {
+    fn seed(&self) -> Seed {
+        self.identity.seed
+    }
+
+    fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        while self.sorted.advance()? {
+            match untagged(self.sorted.entry().value)? {
+                Value::Tombstone => continue,
+                Value::Inline(_) => return Ok(true),
+                Value::Large(pointer) => match self.read_large(pointer) {
+                    Ok(value) => {
+                        self.large = value;
+                        return Ok(true);
+                    }
+                    Err(error) if error.class() == ErrorClass::Damage => {
+                        let error = self.failures.take().pop().unwrap_or(error);
+                        let lost = Lost::Value(self.sorted.entry().key.to_vec());
+                        self.losses.push(Loss { error, lost });
+                    }
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+        Ok(false)
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        let (Change { hash, key, value }, large) = self.change();
+        let value = match value {
+            Value::Tombstone => None,
+            Value::Inline(value) => Some(value),
+            Value::Large(_) => Some(large),
+        };
+        Entry { hash, key, value }
+    }
+}
+
+impl fmt::Debug for Salvage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Salvage({}, {} losses)", self.folder.path.display(), self.losses.len())
+    }
+}
