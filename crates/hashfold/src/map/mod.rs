@@ -12,12 +12,13 @@
 //! order of hashes; RAM has 32 bits per block to find the one block of a hash. Changes wait in RAM.
 //! When RAM is full, the groups with the most changes are flushed together: each gets a *packet*
 //! with a Bloom filter in RAM. A merge writes a new span from all of these, elsewhere, and splits a
-//! group that is too large. Groups are merged when they have many packets, or when lookups have paid
-//! for it.
+//! group that is too large, or joins it with neighbours that are small, too. Groups are merged when
+//! they have many packets, or when lookups have paid for it.
 //!
 //! - [`Map`] takes changes and lookups from many threads. A change is durable when the call returns,
 //!   or later ([`Durability`]). After a crash, durable changes are there, and no part of any other.
 //! - [`Transaction`]: several reads and writes, as if at one moment.
+//! - [`salvage`]: what a damaged map still holds, as a run.
 //! - [`Snapshot`]: the state at one moment; its [`Snapshot::scan`] is a [`Run`](crate::run::Run),
 //!   from which any other data set is built.
 //! - Keys and values have at most [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`] bytes. A value above
