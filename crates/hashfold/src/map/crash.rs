@@ -40,18 +40,29 @@ struct Script {
     changes: Vec<Change>,
     /// Sequence numbers at which a record ends.
     ends: BTreeSet<u64>,
+    plan: Plan,
 }
 
-fn script(seed: u64, count: usize) -> Script {
+/// What becomes of the map in a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    Grow,
+    /// In the second half, most changes are deletions.
+    Shrink,
+}
+
+fn script(seed: u64, count: usize, plan: Plan) -> Script {
     let mut random = Numbers::new(seed);
     let mut acts = Vec::new();
     let (mut changes, mut ends) = (Vec::new(), BTreeSet::from([0]));
     while acts.len() < count {
+        let shrinks = plan == Plan::Shrink && acts.len() > count / 2;
         let act = match random.below(100) {
             0..60 => {
                 let count = if random.below(3) == 0 { 1 + random.below(30) } else { 1 };
                 let mut change = || {
-                    let value = (random.below(4) > 0).then(|| random.value());
+                    let is_put = random.below(4) > 0 && !(shrinks && random.below(8) > 0);
+                    let value = is_put.then(|| random.value());
                     (random.key(KEYS), value)
                 };
                 Act::Write((0..count).map(|_| change()).collect())
@@ -68,7 +79,7 @@ fn script(seed: u64, count: usize) -> Script {
         }
         acts.push(act);
     }
-    Script { acts, changes, ends }
+    Script { acts, changes, ends, plan }
 }
 
 impl Script {
@@ -122,6 +133,8 @@ struct Session<'a> {
     durable: u64,
     /// Whether a map was made.
     is_made: bool,
+    /// The largest number of groups that the map had.
+    groups_max: u64,
 }
 
 impl<'a> Session<'a> {
@@ -129,7 +142,17 @@ impl<'a> Session<'a> {
         let faulty = FaultyDisk::new(FaultPlan { seed: 1, faults });
         let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
         let executor = Arc::new(Inline);
-        Session { script, faulty, disk, executor, map: None, next: 0, durable: 0, is_made: false }
+        Session {
+            script,
+            faulty,
+            disk,
+            executor,
+            map: None,
+            next: 0,
+            durable: 0,
+            is_made: false,
+            groups_max: 0,
+        }
     }
 
     fn options(&self) -> MapOptions {
@@ -160,6 +183,7 @@ impl<'a> Session<'a> {
             }
             let before = map.seq();
             let result = self.perform(map, act);
+            self.groups_max = self.groups_max.max(map.stat().groups);
             self.durable = self.durable.max(map.durable_seq());
             // A change is applied as a whole, also if a later step fails.
             let changed = map.seq() - before;
@@ -275,7 +299,7 @@ fn check_names(disk: &Arc<dyn Disk>, logs_max: usize, moment: &str) {
 /// Power cuts during a backup leave a whole copy or no map, and another backup works.
 #[test]
 fn a_power_cut_during_a_backup_leaves_a_whole_copy_or_none() {
-    let script = script(4, 60);
+    let script = script(4, 60, Plan::Grow);
     let mut session = Session::new(&script, Vec::new());
     session.go_on().unwrap();
     drop(session.map.take());
@@ -311,7 +335,8 @@ fn a_power_cut_during_a_backup_leaves_a_whole_copy_or_none() {
 }
 
 fn scripts() -> Vec<Script> {
-    (1..4).map(|seed| script(seed, 200)).collect()
+    let plans = [Plan::Grow, Plan::Grow, Plan::Shrink];
+    (1..).zip(plans).map(|(seed, plan)| script(seed, 200, plan)).collect()
 }
 
 /// Returns the number of operations, of writes and of reads in a whole session.
@@ -319,7 +344,8 @@ fn operations(script: &Script) -> u64 {
     let mut session = Session::new(script, Vec::new());
     session.go_on().unwrap();
     let stats = session.map.as_ref().unwrap().stat();
-    assert!(stats.groups > 1, "{stats:?}");
+    assert!(session.groups_max > 1, "{stats:?}");
+    assert!(script.plan == Plan::Grow || session.groups_max > 2 * stats.groups, "{stats:?}");
     session.faulty.operations()
 }
 
