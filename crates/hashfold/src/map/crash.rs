@@ -43,7 +43,7 @@ struct Script {
     plan: Plan,
 }
 
-/// What becomes of the map in a script.
+/// The course of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     Grow,

@@ -1,4 +1,4 @@
-//! Which spans replace older entries, if there is no catalog that says so.
+//! The older entries that spans replace, if there is no catalog that says so.
 //!
 //! A span has all entries of its group at the moment of its write. So between the first and the last
 //! hash of blocks that one write has put side by side, all entries of earlier writes are old.

@@ -21,8 +21,22 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
+impl Salvage {
+    /// Writes the entries from the current one on to a new map in another folder, with the same seed
+    /// and attributes, and the environment and memory of the options. After an error or a crash, the
+    /// folder is not a map, and a salvage to it can be repeated. Returns the number of entries, which
+    /// is the unit of `watch`, too.
+    ///
+    /// # Errors
+    /// `Exists` if there is a map in the folder, `WrongKind` if there is another data set; the disk is
+    /// full.
+    pub fn write_map(&mut self, folder: impl AsRef<Path>, watch: &Watch) -> Result<u64> {
+        write_map(self, folder.as_ref(), watch)
+    }
+}
+
 /// Writes the entries of `from` to a new map. Returns their number.
-pub(super) fn write_map(from: &mut Salvage, folder: &Path, watch: &Watch) -> Result<u64> {
+fn write_map(from: &mut Salvage, folder: &Path, watch: &Watch) -> Result<u64> {
     let options = MapOptions {
         seed: Some(from.seed()),
         attributes: from.attributes().to_vec(),

@@ -1,4 +1,4 @@
-//! What a salvage could not read, and what that means for the entries.
+//! The parts of a map that a salvage could not read, and their entries.
 
 use crate::{error::Error, key::KeyHash};
 use std::{

@@ -73,9 +73,18 @@ pub fn salvage(
     remains.collect(&mut out)?;
     let file = out.file.clone();
     let (sorted, summary, losses) = out.finish()?;
-    let attributes = remains.manifest.map_or_else(|_| Vec::new(), |manifest| manifest.attributes);
-    let salvage = Salvage::new(sorted, summary, losses, (locked, remains.identity));
-    Ok(salvage.with(options, attributes, (file, patient.failures())))
+    Ok(Salvage {
+        sorted,
+        summary,
+        losses,
+        folder: locked,
+        identity: remains.identity,
+        options,
+        attributes: remains.manifest.map_or_else(|_| Vec::new(), |manifest| manifest.attributes),
+        file,
+        failures: patient.failures(),
+        large: Vec::new(),
+    })
 }
 
 /// The files of a map, of which some may be missing or damaged.

@@ -1,7 +1,6 @@
 //! `Salvage`: the entries that are left, as a run.
 
 use super::{
-    fill,
     loss::{Loss, Lost},
     patient::Failures,
 };
@@ -20,60 +19,29 @@ use crate::{
         pointer::Pointer,
     },
     run::{Entry, Run, Sorted, Summary},
-    work::Watch,
 };
-use std::{fmt, path::Path, sync::Arc};
+use std::{fmt, sync::Arc};
 
 /// The entries that a damaged map still holds, as a run: the newest value of each key that can be
 /// read. Made by [`salvage`](super::salvage).
 pub struct Salvage {
     /// The newest change of each key, with tagged values.
-    sorted: Sorted,
-    summary: Summary,
-    losses: Vec<Loss>,
+    pub(super) sorted: Sorted,
+    pub(super) summary: Summary,
+    pub(super) losses: Vec<Loss>,
     /// The damaged map, locked.
-    folder: LockedFolder,
-    identity: Identity,
+    pub(super) folder: LockedFolder,
+    pub(super) identity: Identity,
     pub(super) options: MapOptions,
-    attributes: Vec<(String, Vec<u8>)>,
+    pub(super) attributes: Vec<(String, Vec<u8>)>,
     /// The data file, if it is there.
-    file: Option<Arc<dyn BlockFile>>,
-    failures: Failures,
+    pub(super) file: Option<Arc<dyn BlockFile>>,
+    pub(super) failures: Failures,
     /// The value of the current entry, if it is large.
-    large: Vec<u8>,
+    pub(super) large: Vec<u8>,
 }
 
 impl Salvage {
-    pub(super) fn new(
-        sorted: Sorted,
-        summary: Summary,
-        losses: Vec<Loss>,
-        (folder, identity): (LockedFolder, Identity),
-    ) -> Salvage {
-        Salvage {
-            sorted,
-            summary,
-            losses,
-            folder,
-            identity,
-            options: MapOptions::new(),
-            attributes: Vec::new(),
-            file: None,
-            failures: Failures::default(),
-            large: Vec::new(),
-        }
-    }
-
-    /// Adds what entries with large values and a new map need.
-    pub(super) fn with(
-        self,
-        options: MapOptions,
-        attributes: Vec<(String, Vec<u8>)>,
-        (file, failures): (Option<Arc<dyn BlockFile>>, Failures),
-    ) -> Salvage {
-        Salvage { options, attributes, file, failures, ..self }
-    }
-
     /// Returns the attributes of the map; none if its manifest is damaged.
     pub fn attributes(&self) -> &[(String, Vec<u8>)] {
         &self.attributes
@@ -83,18 +51,6 @@ impl Salvage {
     /// ended, which reads values above 1 KiB.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
-    }
-
-    /// Writes the entries from the current one on to a new map in another folder, with the same seed
-    /// and attributes, and the environment and memory of the options. After an error or a crash, the
-    /// folder is not a map, and a salvage to it can be repeated. Returns the number of entries, which
-    /// is the unit of `watch`, too.
-    ///
-    /// # Errors
-    /// `Exists` if there is a map in the folder, `WrongKind` if there is another data set; the disk is
-    /// full.
-    pub fn write_map(&mut self, folder: impl AsRef<Path>, watch: &Watch) -> Result<u64> {
-        fill::write_map(self, folder.as_ref(), watch)
     }
 
     /// Returns the size of the changes in blocks, in bytes, at most.
@@ -111,7 +67,7 @@ impl Salvage {
     }
 
     /// Reads a large value.
-    fn read_large(&mut self, pointer: Pointer) -> Result<Vec<u8>> {
+    fn read_large(&self, pointer: Pointer) -> Result<Vec<u8>> {
         let Some(file) = &self.file else {
             return Err(Error::missing("data file of the map", &self.folder.path.join(DATA_NAME)));
         };

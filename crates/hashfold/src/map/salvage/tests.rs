@@ -25,7 +25,7 @@ fn options(disk: &MemoryDisk) -> MapOptions {
     tiny(env).durability(Durability::Buffered)
 }
 
-/// What was in a map.
+/// The contents that a map had.
 #[derive(Default)]
 struct History {
     model: Model,
