@@ -61,7 +61,8 @@ fn what_a_damaged_map_holds_is_written_to_a_new_one() {
     work.ok("map delete m 1");
     check(&work.ok("map salvage m whole"), 0, "salvaged m to whole: 1 entry\n");
     check(&work.ok("get whole 2"), 0, "{\"id\":\"2\",\"name\":\"ben\"}\n");
-    let exists = "whole: there is a map here already; change it with `hashfold map put` or `import`";
+    let exists =
+        "whole: there is a map here already; change it with `hashfold map put` or `import`";
     refused(&work, "map salvage m whole", 2, exists);
     refused(
         &work,
@@ -70,10 +71,14 @@ fn what_a_damaged_map_holds_is_written_to_a_new_one() {
         "n: there is no map here; make one with `hashfold map create` or `import`",
     );
     let catalog = fs::read_dir(work.path("m")).unwrap().map(|entry| entry.unwrap().path());
-    let catalog = catalog.filter(|path| path.to_string_lossy().contains("catalog-")).next().unwrap();
+    let catalog =
+        catalog.filter(|path| path.to_string_lossy().contains("catalog-")).next().unwrap();
     fs::write(catalog, [0; 4096]).unwrap();
     let verified = work.run("map verify m");
-    assert!(verified.code == 1 && verified.stderr.contains("`hashfold map salvage`"), "{verified:?}");
+    assert!(
+        verified.code == 1 && verified.stderr.contains("`hashfold map salvage`"),
+        "{verified:?}"
+    );
     let salvaged = work.run("map salvage m new");
     assert_eq!(salvaged.code, 1, "{salvaged:?}");
     assert!(salvaged.text().contains("deleted entries may have come back"), "{salvaged:?}");

@@ -79,9 +79,9 @@ fn check_range(range: Prefix, groups: &[Arc<Group>]) {
 impl Groups {
     /// Returns the indexes of the groups in a key range.
     fn positions(&self, range: Prefix) -> Range<usize> {
-        let end = range.end().map_or(self.starts.len(), |end| {
-            self.starts.partition_point(|start| *start < end)
-        });
+        let end = range
+            .end()
+            .map_or(self.starts.len(), |end| self.starts.partition_point(|start| *start < end));
         self.position(range.start)..end
     }
 

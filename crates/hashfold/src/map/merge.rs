@@ -60,7 +60,8 @@ pub(super) fn merge(core: &Core, group: &Arc<Group>) -> Result<()> {
 /// # Errors
 /// After an error, the groups are as they were.
 pub(super) fn join(core: &Core, range: Prefix, groups: &[Arc<Group>]) -> Result<()> {
-    let sources: Vec<Source> = groups.iter().filter_map(|group| Source::begin(core, group)).collect();
+    let sources: Vec<Source> =
+        groups.iter().filter_map(|group| Source::begin(core, group)).collect();
     assert_eq!(sources.len(), groups.len());
     merge_all_of(core, range, &sources)
 }

@@ -96,8 +96,13 @@ mod tests {
             assert!(low.contains(low.first()) && !high.contains(low.first()));
             assert_eq!([low, high].map(Prefix::parent), [Some(prefix); 2]);
             assert_eq!((high.fence(high.first()), prefix.fence(high.first())), (0, 1 << 31));
-            assert_eq!((prefix.first_with(0), prefix.first_with(1 << 31)), (low.first(), high.first()));
-            assert!(low.contains(*low.hashes().end()) && prefix.hashes().end() == high.hashes().end());
+            assert_eq!(
+                (prefix.first_with(0), prefix.first_with(1 << 31)),
+                (low.first(), high.first())
+            );
+            assert!(
+                low.contains(*low.hashes().end()) && prefix.hashes().end() == high.hashes().end()
+            );
             assert_eq!(low.hashes().end().bits() + 1, high.first().bits());
             prefix = if depth % 2 == 0 { high } else { low };
         }

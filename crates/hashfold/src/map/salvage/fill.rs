@@ -22,8 +22,8 @@ use crate::{
 use std::{path::Path, sync::Arc};
 
 impl Salvage {
-    /// Writes the entries from the current one on to a new map in another folder, with the same seed
-    /// and attributes, and the environment and memory of the options. After an error or a crash, the
+    /// Writes all entries that the run has not returned yet to a new map in another folder, with the
+    /// same seed and attributes, and the environment and memory of the options. After an error or a crash, the
     /// folder is not a map, and a salvage to it can be repeated. Returns the number of entries, which
     /// is the unit of `watch`, too.
     ///

@@ -52,7 +52,12 @@ impl fmt::Display for Lost {
                 "all blocks of the data file were searched: deleted entries may have come back",
             ),
             Lost::Entries(hashes) => {
-                write!(f, "entries with hashes from {} to {} are lost", hashes.start(), hashes.end())
+                write!(
+                    f,
+                    "entries with hashes from {} to {} are lost",
+                    hashes.start(),
+                    hashes.end()
+                )
             }
             Lost::Changes(hashes) => write!(
                 f,

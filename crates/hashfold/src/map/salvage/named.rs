@@ -25,7 +25,8 @@ pub(super) fn collect(groups: &[Stored], out: &mut Collector<'_>) -> Result<()> 
 fn take_span(stored: &Stored, span: &Span, out: &mut Collector<'_>) -> Result<()> {
     let count = span.fences.len();
     for first in (0..count).step_by(BLOCKS_AT_ONCE) {
-        let bytes = out.read(span.blocks.first + first as u64, (count - first).min(BLOCKS_AT_ONCE))?;
+        let bytes =
+            out.read(span.blocks.first + first as u64, (count - first).min(BLOCKS_AT_ONCE))?;
         for (i, block) in bytes.chunks_exact(ALIGNMENT).enumerate() {
             let id = span.id(first + i, out.identity.id);
             let is_wanted = |hash| stored.prefix.contains(hash);

@@ -139,9 +139,8 @@ impl<'a> Remains<'a> {
             out.lose(error.clone(), Lost::Attributes);
         }
         let Identity { seed, id } = self.identity;
-        let header = |file: &Arc<dyn BlockFile>| {
-            Header::read_of(&**file, FileKind::MapData, seed, id).err()
-        };
+        let header =
+            |file: &Arc<dyn BlockFile>| Header::read_of(&**file, FileKind::MapData, seed, id).err();
         match &self.data {
             Ok(file) => header(file).into_iter().for_each(|error| out.lose(error, Lost::Nothing)),
             Err(error) => out.lose(error.clone(), Lost::Entries(ALL_HASHES)),
@@ -167,7 +166,8 @@ impl<'a> Remains<'a> {
             return Ok((manifest.file(CATALOG)?.name.clone(), manifest.file(DATA)?.size));
         }
         // A catalog is complete before it is named. A newer one than the current is as good.
-        let names = self.disk.list(self.folder)?.into_iter().filter(|name| catalog::is_catalog(name));
+        let names =
+            self.disk.list(self.folder)?.into_iter().filter(|name| catalog::is_catalog(name));
         let newest = names.max_by_key(|name| (name.len(), name.clone()));
         let missing = || Error::missing("catalog of the map", self.folder);
         Ok((newest.ok_or_else(missing)?, 0))

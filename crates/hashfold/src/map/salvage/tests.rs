@@ -60,7 +60,11 @@ fn make(seed: u64) -> (MemoryDisk, History) {
     let mut history = History::default();
     for count in [250, 40] {
         (0..count).for_each(|_| history.change(&map, &mut random));
-        if count > 100 { map.compact().unwrap() } else { map.checkpoint().unwrap() }
+        if count > 100 {
+            map.compact().unwrap()
+        } else {
+            map.checkpoint().unwrap()
+        }
         history.logged.clear();
     }
     // Several batches in the log.
@@ -204,7 +208,9 @@ fn a_sound_map_is_returned_whole_and_written_to_a_new_one() {
         assert!(busy.is_busy());
     }
     let disk = MemoryDisk::default();
-    assert!(salvage("nothing", "spill", options(&disk), &Watch::default()).unwrap_err().is_absent());
+    assert!(
+        salvage("nothing", "spill", options(&disk), &Watch::default()).unwrap_err().is_absent()
+    );
 }
 
 #[test]
@@ -212,7 +218,8 @@ fn lost_files_cost_what_only_they_have() {
     let (disk, history) = make(7);
     let (none, all) = (BTreeSet::new(), history.values.keys().cloned().collect());
     let names = disk.list(folder()).unwrap();
-    let of = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).collect::<Vec<_>>();
+    let of =
+        |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).collect::<Vec<_>>();
     let cases = [
         (vec![of("MANIFEST")], &none, false),
         (vec![of("catalog-")], &none, true),
@@ -254,8 +261,7 @@ fn a_read_that_fails_once_is_repeated() {
     for read in 0..40 {
         let faulty = FaultyDisk::over(&disk, Fault::ReadFailure { read }.into());
         let env = Env { disk: Arc::new(faulty), ..Env::simulated(1) };
-        let mut run =
-            salvage(folder(), "spill", tiny(env), &Watch::default()).unwrap();
+        let mut run = salvage(folder(), "spill", tiny(env), &Watch::default()).unwrap();
         let mut found = Model::new();
         while run.advance().unwrap() {
             found.insert(run.entry().key.to_vec(), run.entry().value.unwrap().to_vec());
@@ -283,7 +289,9 @@ fn few_deleted_keys_come_back_without_a_catalog() {
     for i in 0..4000_u32 {
         let expected = [None, Some([2; 20]), None, Some([1; 20])][i as usize % 4];
         let found = found.get(&key(i)[..]);
-        assert!(found.map(Vec::as_slice) == expected.as_ref().map(<[u8; 20]>::as_slice) || i % 2 == 0);
+        assert!(
+            found.map(Vec::as_slice) == expected.as_ref().map(<[u8; 20]>::as_slice) || i % 2 == 0
+        );
     }
     let back = found.keys().filter(|key| key[0] % 2 == 0).count();
     assert!(back < 200, "{back}");
