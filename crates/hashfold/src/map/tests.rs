@@ -254,7 +254,7 @@ fn groups_are_in_proportion_to_the_entries_after_deletions() {
     map.put_many((0..20_000).map(|i| (key(i), [7; 8]))).unwrap();
     map.compact().unwrap();
     let (full, space) = (map.stat(), map.space().unwrap());
-    assert!(full.groups > 30, "{full:?}");
+    assert!(full.groups > 15, "{full:?}");
     let old = map.snapshot();
     (0..20_000).filter(|i| i % 100 > 0).for_each(|i| _ = map.delete(key(i)).unwrap());
     let deleted = map.stat().groups;
