@@ -5,7 +5,7 @@ use crate::{
     wal::{HEAD_SIZE, USED, seal_batches},
 };
 use hashfold::{
-    Env, ErrorClass, Result,
+    Env, ErrorClass, KeyHash, Result,
     checksum::crc32c,
     io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal, frame::Footer},
     manifest::Manifest,
@@ -22,19 +22,20 @@ const FOLDER: &str = "map";
 
 type Files = Vec<(PathBuf, Vec<u8>)>;
 
-/// The golden map, file by file.
-fn golden() -> &'static Files {
-    static GOLDEN: LazyLock<Files> = LazyLock::new(|| {
-        let home =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden/map-v1/map");
-        read_below(&OsDisk, Path::new(home), Path::new(""))
+/// The golden maps, file by file: one without and one with entries that expire.
+fn golden() -> &'static [Files; 2] {
+    static GOLDEN: LazyLock<[Files; 2]> = LazyLock::new(|| {
+        let home = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden/map-v1");
+        ["map", "expiring"]
+            .map(|name| read_below(&OsDisk, &Path::new(home).join(name), Path::new("")))
     });
     &GOLDEN
 }
 
-/// Returns the golden map with its files changed: a catalog, a block, the log or the manifest.
+/// Returns a golden map with its files changed: a catalog, a block, the log or the manifest. The number
+/// of bytes after the last edit chooses the map.
 fn changed(bytes: &[u8]) -> Files {
-    let mut files = golden().clone();
+    let mut files = golden()[bytes.len() % EDIT_SIZE % 2].clone();
     let id = manifest_of(&files).id;
     for edit in bytes.chunks_exact(EDIT_SIZE) {
         let prefix =
@@ -176,5 +177,10 @@ fn use_map(env: &Env) -> Result<()> {
     }
     let mut scan = map.snapshot().scan();
     while scan.advance()? {}
-    map.compact()
+    map.entries_from(KeyHash::from_bits(1 << 120), 10)?;
+    map.count()?;
+    map.compact()?;
+    map.clear()?;
+    assert_eq!(map.count()?, 0);
+    Ok(())
 }

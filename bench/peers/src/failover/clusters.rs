@@ -23,6 +23,8 @@ const COPIES: usize = 2;
 const SLOTS: usize = 16_384;
 /// Highest port of a server: Redis Cluster uses the port that is 10,000 higher, too.
 const PORT_MAX: u16 = 55_000;
+/// Number of times that a server is asked, each 100 ms, whether it sees a complete Redis Cluster.
+const COMPLETE_TRIES: usize = 300;
 /// Number of entries in a pipeline.
 const PIPELINE: u64 = 1000;
 
@@ -138,10 +140,24 @@ pub fn redis(data: &Data, folder: &Path) -> Result<Option<Cluster>> {
     if !made.status.success() {
         return Err(format!("redis-cli: {}", String::from_utf8_lossy(&made.stdout)).into());
     }
+    // Each server decides for itself when the cluster is complete; until then it refuses keys.
+    cluster.ports.iter().try_for_each(|port| wait_until_complete(*port))?;
     fill(&cluster, data)?;
     // Replicas get the data, and all servers hear of each other.
     thread::sleep(Duration::from_secs(5));
     Ok(Some(cluster))
+}
+
+fn wait_until_complete(port: u16) -> Result<()> {
+    let mut server = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
+    for _ in 0..COMPLETE_TRIES {
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut server)?;
+        if info.contains("cluster_state:ok") {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Err(format!("the server at port {port} does not see a complete Redis Cluster").into())
 }
 
 fn fill(cluster: &Cluster, data: &Data) -> Result<()> {

@@ -38,6 +38,10 @@ enum Verb {
     Get(get::GetArgs),
     Delete(delete::DeleteArgs),
     Import(import::ImportArgs),
+    /// Write all entries, in the order of their hashes
+    ///
+    /// `build`, `update` and `map import` read the output in every format, with its columns. When
+    /// entries expire is left out: import them, and they do not.
     Export(scan::ScanArgs),
     Scan(scan::ScanArgs),
     Stat(stat::StatArgs),

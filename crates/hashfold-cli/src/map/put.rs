@@ -7,14 +7,19 @@ use crate::{
     output::write_line,
     preview,
     stop::Stop,
+    units,
 };
 use clap::Args;
+use hashfold::{
+    map::Write,
+    work::{Clock as _, SystemClock},
+};
 use hashfold_rows::{Form, KeyType};
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 /// Put one value in a map, durable when the command ends
 ///
-/// The value replaces an older one of the key. A value of a map with several columns is changed with
+/// The value replaces an older one of the key, and when that one expires. A value of a map with several columns is changed with
 /// `hashfold map import`.
 #[derive(Args, Debug)]
 pub(crate) struct PutArgs {
@@ -27,6 +32,9 @@ pub(crate) struct PutArgs {
     /// Value: the bytes of the argument
     #[arg(value_name = "VALUE", allow_negative_numbers = true)]
     value: OsString,
+    /// Time after which the entry is absent, such as 500ms, 90s, 15m, 2h or 7d [default: never]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
+    expires_in: Option<Duration>,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -43,7 +51,12 @@ pub(crate) fn run(args: &PutArgs) -> Result<Exit> {
         )));
     }
     let key = args.key.as_encoded_bytes();
-    map.put(key, args.value.as_encoded_bytes())?;
+    let expires_at = args.expires_in.map(|time| {
+        let expires_at = SystemClock.unix_time().saturating_add(time).as_millis();
+        u64::try_from(expires_at).unwrap_or(u64::MAX)
+    });
+    let value = Some(args.value.as_encoded_bytes());
+    map.write(&[Write { key, value, expires_at }])?;
     map.sync()?;
     write_line(format_args!("put in {}: key {}", args.map.display(), preview::key(key)))?;
     Ok(Exit::Done)

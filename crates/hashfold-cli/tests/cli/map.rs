@@ -39,6 +39,22 @@ fn keys_are_put_found_and_deleted() {
 }
 
 #[test]
+fn an_entry_that_expires_is_absent_from_then_on() {
+    let work = Work::new();
+    work.ok("map create m");
+    work.ok("map put m gone 1");
+    check(&work.ok("map put m gone 2 --expires-in 0s"), 0, "put in m: key \"gone\"\n");
+    check(&work.run("map get m gone"), 1, "{\"key\":\"gone\",\"found\":false}\n");
+    work.ok("map put m later 1 --expires-in 100000d");
+    check(&work.ok("map scan m --format csv"), 0, "key,value\nlater,1\n");
+    work.ok("map backup m copy");
+    check(&work.ok("map export copy --format csv"), 0, "key,value\nlater,1\n");
+    work.ok("map put m gone 3");
+    check(&work.ok("map get m gone --format raw"), 0, "3");
+    assert_eq!(work.run("map put m x 1 --expires-in soon").code, 2);
+}
+
+#[test]
 fn a_copy_has_large_values_and_what_was_there_when_it_was_made() {
     let work = Work::new();
     let large = "x".repeat(30_000);

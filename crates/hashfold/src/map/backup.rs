@@ -6,11 +6,11 @@
 use super::{
     batch::Batch,
     core::Core,
-    item::{Change, Value},
+    item::{Change, Content, Value},
     large::{self, Owners},
     merge::write_spans,
     options::MapOptions,
-    read::group_run,
+    read::{Part, group_run},
     recovery,
     snapshot::{self, View},
     span::Stored,
@@ -29,7 +29,7 @@ pub(super) fn backup(core: &Arc<Core>, to: &Path, watch: &Watch) -> Result<()> {
     let new = recovery::begin(to, options)?;
     let mut copied = Vec::new();
     for view in snapshot.views() {
-        copy_group(core, view, &new, &mut copied, watch)?;
+        copy_group(core, (view, snapshot.now()), &new, &mut copied, watch)?;
     }
     recovery::publish(&new, copied.into_iter().map(Arc::new).collect())
 }
@@ -37,28 +37,31 @@ pub(super) fn backup(core: &Arc<Core>, to: &Path, watch: &Watch) -> Result<()> {
 /// Copies the entries of a group.
 fn copy_group(
     core: &Core,
-    view: &View,
+    (view, now): (&View, u64),
     new: &Core,
     copied: &mut Vec<Stored>,
     watch: &Watch,
 ) -> Result<()> {
     let mut batch = Batch::default();
     let mut owners = Owners::default();
-    let mut run = group_run(&*core.space.file, core.identity, &view.stored, &view.lists)?;
+    let View { stored, lists } = view;
+    let hashes = &stored.prefix.hashes();
+    let mut run = group_run(&*core.space.file, core.identity, Part { stored, lists, hashes, now })?;
     while run.advance()? {
         let change = run.change()?;
-        batch.push(match change.value {
+        batch.push(match change.content.value {
             Value::Large(pointer) => {
                 let owner = view.owner(pointer.first);
                 let value = large::read(&*core.space.file, core.identity.id, pointer, owner)?;
                 let (pointer, owner) = new.write_large(&value)?;
                 owners.insert(&owner);
-                Change { value: Value::Large(pointer), ..change }
+                let content = Content { value: Value::Large(pointer), ..change.content };
+                Change { content, ..change }
             }
             Value::Tombstone | Value::Inline(_) => change,
         });
         watch.add(1)?;
     }
     let owner = |first| owners.get(first);
-    write_spans(new, view.stored.prefix, (&batch.items, &batch.bytes), &owner, copied)
+    write_spans(new, stored.prefix, (&batch.items, &batch.bytes), &owner, copied)
 }

@@ -2,7 +2,8 @@
 
 use super::{
     block,
-    item::{Change, Item, Value},
+    expiries::Expiries,
+    item::{Change, Content, Form, Item},
     large::{self, Owner},
     pointer::{POINTER_SIZE, Pointer},
     sizes::Sizes,
@@ -13,17 +14,28 @@ use crate::{error::Result, key::KeyHash, run::Entry};
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) items: Vec<Item>,
-    /// The keys and values; after each value, a byte that says whether it is a pointer.
+    /// The entries, as in blocks; after each entry, a byte with its form.
     pub(super) bytes: Vec<u8>,
 }
 
-/// Returns the value of an entry of [`Batch::entry`].
-pub(super) fn untagged(value: Option<&[u8]>) -> Result<Value<'_>> {
+/// The bit of an entry's last byte that says that its value is a pointer.
+const LARGE: u8 = 1;
+/// The bit of an entry's last byte that says that the entry expires.
+const EXPIRES: u8 = 2;
+
+/// Returns the content of an entry of [`Batch::entry`].
+pub(super) fn untagged(value: Option<&[u8]>) -> Result<Content<'_>> {
     match value.and_then(<[u8]>::split_last) {
-        None => Ok(Value::Tombstone),
-        Some((0, value)) => Ok(Value::Inline(value)),
-        Some((_, pointer)) => Pointer::decode(pointer).map(Value::Large),
+        None => Ok(Content::TOMBSTONE),
+        Some((tag, bytes)) => {
+            let form = Form { is_large: tag & LARGE != 0, expires: tag & EXPIRES != 0 };
+            Content::decode(bytes, form)
+        }
     }
+}
+
+fn tag_of(form: Form) -> u8 {
+    u8::from(form.is_large) * LARGE + u8::from(form.expires) * EXPIRES
 }
 
 impl Batch {
@@ -31,12 +43,8 @@ impl Batch {
     pub(super) fn push(&mut self, change: Change<'_>) {
         let item = Item::new(change, self.bytes.len() as u32);
         self.bytes.extend_from_slice(change.key);
-        match change.value {
-            Value::Tombstone => {}
-            Value::Inline(value) => self.bytes.extend_from_slice(value),
-            Value::Large(pointer) => self.bytes.extend(pointer.encode()),
-        }
-        self.bytes.push(item.is_large().into());
+        change.content.encode(&mut self.bytes);
+        self.bytes.push(tag_of(item.form));
         self.items.push(item);
     }
 
@@ -63,6 +71,15 @@ pub(super) fn sizes(items: &[Item]) -> Sizes {
     sizes
 }
 
+/// Returns when items expire.
+pub(super) fn expiries((items, bytes): (&[Item], &[u8])) -> Expiries {
+    let time = |item: &Item| {
+        let at = item.start as usize + usize::from(item.key_size);
+        u64::from_le_bytes(*bytes[at..].first_chunk().expect("the item has a time"))
+    };
+    Expiries::of(items.iter().filter(|item| item.form.expires).map(time).collect())
+}
+
 /// Returns the owners of the large values of items, ascending by their first blocks; `find` returns
 /// that of a first block.
 pub(super) fn owners<'a>(
@@ -70,9 +87,9 @@ pub(super) fn owners<'a>(
     find: impl Fn(u64) -> Option<&'a Owner>,
 ) -> Result<Box<[Owner]>> {
     let mut owners = Vec::new();
-    for item in items.iter().filter(|item| item.is_large()) {
-        let at = item.start as usize + usize::from(item.key_size);
-        let pointer = Pointer::decode(&bytes[at..][..POINTER_SIZE])?;
+    for item in items.iter().filter(|item| item.form.is_large) {
+        let end = item.start as usize + item.size();
+        let pointer = Pointer::decode(&bytes[end - POINTER_SIZE..end])?;
         owners.push(large::check_owner(pointer, find(pointer.first))?.clone());
     }
     owners.sort_unstable_by_key(|owner: &Owner| owner.first);
@@ -100,7 +117,7 @@ pub(super) fn cut(items: &[Item], fence: impl Fn(KeyHash) -> u32) -> Vec<usize> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::item::Value, *};
 
     /// Cuts items of 1000 bytes with these fences. Three of them fit in a block.
     #[track_caller]
@@ -108,7 +125,8 @@ mod tests {
         let mut batch = Batch::default();
         for fence in fences {
             let hash = KeyHash::from_bits(u128::from(*fence) << 96);
-            batch.push(Entry { hash, key: &[1; 500], value: Some(&[2; 800]) }.into());
+            let content = Content::lasting(Value::Inline(&[2; 800]));
+            batch.push(Change { hash, key: &[1; 500], content });
         }
         let starts = cut(&batch.items, |hash| (hash.bits() >> 96) as u32);
         assert_eq!(starts, expected);

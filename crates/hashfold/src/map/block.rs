@@ -24,11 +24,11 @@
 //! | offset | size | field    |                                                               |
 //! |-------:|-----:|----------|---------------------------------------------------------------|
 //! |      0 |    2 | start    | of the entry: its offset in the block                         |
-//! |      2 |    2 | key_size | in bytes; plus 32768 for a tombstone, which has no value; plus 16384 if the value is a pointer to a large value |
+//! |      2 |    2 | key_size | in bytes; plus 32768 for a tombstone, which has no value; plus 16384 if the value is a pointer to a large value; plus 8192 if the entry expires |
 
 use super::{
-    item::{Change, Item, Value},
-    pointer::{INLINE_BYTES_MAX, POINTER_SIZE, Pointer},
+    item::{Change, Content, EXPIRY_SIZE, Form, Item},
+    pointer::{INLINE_BYTES_MAX, POINTER_SIZE},
 };
 use crate::{
     codec::{Decoder, within},
@@ -47,14 +47,17 @@ const SLOT_SIZE: usize = 4;
 const TOMBSTONE: u16 = 1 << 15;
 /// The bit of a slot's key size that marks a pointer to a large value.
 const LARGE: u16 = 1 << 14;
+/// The bit of a slot's key size that marks an entry that expires.
+const EXPIRES: u16 = 1 << 13;
 const SLOTS: u8 = 1;
 const EQUAL_SIZES: u8 = 2;
 
 /// The longest key of a map, in bytes: a quarter of a block.
 pub const KEY_BYTES_MAX: usize = BLOCK_SIZE / 4;
-const _: () = assert!(HEAD_SIZE + 1 + SLOT_SIZE + KEY_BYTES_MAX + INLINE_BYTES_MAX <= BLOCK_SIZE);
+const ENTRY_SIZE_MAX: usize = KEY_BYTES_MAX + EXPIRY_SIZE + INLINE_BYTES_MAX;
+const _: () = assert!(HEAD_SIZE + 1 + SLOT_SIZE + ENTRY_SIZE_MAX <= BLOCK_SIZE);
 const _: () = assert!(INLINE_BYTES_MAX == BLOCK_SIZE / 4);
-const _: () = assert!(KEY_BYTES_MAX < LARGE as usize && INLINE_BYTES_MAX >= POINTER_SIZE);
+const _: () = assert!(KEY_BYTES_MAX < EXPIRES as usize && INLINE_BYTES_MAX >= POINTER_SIZE);
 
 /// The purpose of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +94,8 @@ struct Fill {
     count: usize,
     /// Size of all keys and values, in bytes.
     bytes: usize,
-    /// The sizes of key and value that all entries share. A tombstone and a pointer have no shared
-    /// sizes.
+    /// The sizes of key and value that all entries share. A tombstone, a pointer and an entry that
+    /// expires have no shared sizes.
     equal: Option<(u16, u16)>,
 }
 
@@ -100,7 +103,7 @@ impl Fill {
     const EMPTY: Fill = Fill { count: 0, bytes: 0, equal: None };
 
     fn with(self, item: &Item) -> Fill {
-        let value_size = item.value_size().filter(|_| !item.is_large());
+        let value_size = item.value_size().filter(|_| item.form == Form::default());
         let sizes = value_size.map(|value| (item.key_size, value));
         let equal =
             if self.count == 0 { sizes } else { self.equal.filter(|_| self.equal == sizes) };
@@ -150,13 +153,8 @@ pub(super) fn encode(items: &[Item], bytes: &[u8], id: BlockId, out: &mut [u8]) 
         out[HEAD_SIZE + i] = tag_of(item.hash);
         if fill.equal.is_none() {
             let slot = &mut out[HEAD_SIZE + items.len() + SLOT_SIZE * i..][..SLOT_SIZE];
-            let mark = match item.value_size() {
-                None => TOMBSTONE,
-                Some(_) if item.is_large() => LARGE,
-                Some(_) => 0,
-            };
             slot[..2].copy_from_slice(&(at as u16).to_le_bytes());
-            slot[2..].copy_from_slice(&(item.key_size | mark).to_le_bytes());
+            slot[2..].copy_from_slice(&(item.key_size | marks_of(item)).to_le_bytes());
         }
         let entry = &bytes[item.start as usize..][..item.size()];
         out[at..][..entry.len()].copy_from_slice(entry);
@@ -167,6 +165,13 @@ pub(super) fn encode(items: &[Item], bytes: &[u8], id: BlockId, out: &mut [u8]) 
 
 fn tag_of(hash: KeyHash) -> u8 {
     hash.low() as u8
+}
+
+/// Returns the bits of a slot's key size that say what follows the key.
+fn marks_of(item: &Item) -> u16 {
+    let Form { is_large, expires } = item.form;
+    let marks = [(item.value_size().is_none(), TOMBSTONE), (is_large, LARGE), (expires, EXPIRES)];
+    marks.iter().filter(|(is_set, _)| *is_set).map(|(_, mark)| mark).sum()
 }
 
 /// Refuses sizes that no entry of a map has.
@@ -186,13 +191,14 @@ pub(super) struct Block<'a> {
     end: usize,
 }
 
-/// The key and the value of an entry: offsets in the block.
+/// The key and the content of an entry: offsets in the block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EntryRange {
-    pub(super) key: Range<usize>,
-    /// The value or the pointer to it; `None` for a tombstone.
-    pub(super) value: Option<Range<usize>>,
-    pub(super) is_large: bool,
+struct EntryRange {
+    key: Range<usize>,
+    /// The time at which the entry expires, if it does, and the value or the pointer to it; `None`
+    /// for a tombstone.
+    content: Option<Range<usize>>,
+    form: Form,
 }
 
 impl<'a> Block<'a> {
@@ -226,31 +232,32 @@ impl<'a> Block<'a> {
     }
 
     /// Returns the place of an entry in the block, checked.
-    pub(super) fn range(&self, i: usize) -> Result<EntryRange> {
+    fn range(&self, i: usize) -> Result<EntryRange> {
         assert!(i < self.count);
         if self.layout == EQUAL_SIZES {
             let start = HEAD_SIZE + self.count + i * (self.key_size + self.value_size);
             let middle = start + self.key_size;
-            let value = Some(middle..middle + self.value_size);
-            return Ok(EntryRange { key: start..middle, value, is_large: false });
+            let content = Some(middle..middle + self.value_size);
+            return Ok(EntryRange { key: start..middle, content, form: Form::default() });
         }
         let (start, key_size) = self.slot(i);
         let end = if i + 1 < self.count { self.slot(i + 1).0 } else { self.end };
-        let middle = start + usize::from(key_size & !(TOMBSTONE | LARGE));
+        let middle = start + usize::from(key_size & !(TOMBSTONE | LARGE | EXPIRES));
         let is_deleted = key_size & TOMBSTONE != 0;
-        let is_large = key_size & LARGE != 0;
+        let form = Form { is_large: key_size & LARGE != 0, expires: key_size & EXPIRES != 0 };
         let first = HEAD_SIZE + self.count * (1 + SLOT_SIZE);
+        let value = middle + form.expiry_size();
         if start < first
-            || middle > end
+            || value > end
             || end > self.end
-            || (is_deleted && (middle < end || is_large))
+            || (is_deleted && (middle < end || form != Form::default()))
         {
             let expected = format!("within bytes {first} to {}", self.end);
             let got = format!("bytes {start} to {end} with a key up to byte {middle}");
             return Err(Error::field("entry of a block", expected, got));
         }
-        check_entry(middle - start, end - middle)?;
-        Ok(EntryRange { key: start..middle, value: (!is_deleted).then_some(middle..end), is_large })
+        check_entry(middle - start, end - value)?;
+        Ok(EntryRange { key: start..middle, content: (!is_deleted).then_some(middle..end), form })
     }
 
     fn slot(&self, i: usize) -> (usize, u16) {
@@ -263,26 +270,23 @@ impl<'a> Block<'a> {
     pub(super) fn entry(&self, i: usize, seed: Seed) -> Result<Change<'a>> {
         let range = self.range(i)?;
         let key = &self.bytes[range.key.clone()];
-        Ok(Change { hash: KeyHash::of(key, seed), key, value: self.value(range)? })
+        Ok(Change { hash: KeyHash::of(key, seed), key, content: self.content(range)? })
     }
 
-    fn value(&self, range: EntryRange) -> Result<Value<'a>> {
-        match range.value {
-            None => Ok(Value::Tombstone),
-            Some(pointer) if range.is_large => {
-                Pointer::decode(&self.bytes[pointer]).map(Value::Large)
-            }
-            Some(value) => Ok(Value::Inline(&self.bytes[value])),
+    fn content(&self, range: EntryRange) -> Result<Content<'a>> {
+        match range.content {
+            None => Ok(Content::TOMBSTONE),
+            Some(content) => Content::decode(&self.bytes[content], range.form),
         }
     }
 
     /// Finds a key.
-    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Result<Option<Value<'a>>> {
+    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Result<Option<Content<'a>>> {
         let tags = &self.bytes[HEAD_SIZE..][..self.count];
         for (i, _) in tags.iter().enumerate().filter(|(_, tag)| **tag == tag_of(hash)) {
             let range = self.range(i)?;
             if &self.bytes[range.key.clone()] == key {
-                return self.value(range).map(Some);
+                return self.content(range).map(Some);
             }
         }
         Ok(None)
@@ -315,7 +319,10 @@ impl<'a> Block<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::batch::Batch, *};
+    use super::{
+        super::{batch::Batch, item::Value, pointer::Pointer},
+        *,
+    };
 
     const SEED: Seed = Seed(5);
     const ID: BlockId = BlockId { kind: BlockKind::Packets, number: 3, file_id: 4, write: 5 };
@@ -324,20 +331,23 @@ mod tests {
 
     const POINTER: Pointer = Pointer { first: 7, write: 8, size: 5000 };
 
-    /// Returns the value of a pair; "large" stands for a large value.
-    fn value(value: Option<&[u8]>) -> Value<'_> {
-        match value {
+    /// Returns the content of a pair; "large" stands for a large value. Values that end with "@"
+    /// expire.
+    fn content(value: Option<&[u8]>) -> Content<'_> {
+        let expires = value.is_some_and(|value| value.ends_with(b"@"));
+        let value = match value {
             None => Value::Tombstone,
-            Some(b"large") => Value::Large(POINTER),
+            Some(b"large" | b"large@") => Value::Large(POINTER),
             Some(value) => Value::Inline(value),
-        }
+        };
+        Content { value, expires_at: expires.then_some(0x0102_0304_0506_0708) }
     }
 
     fn batch(pairs: &Pairs<'_>) -> Batch {
         let mut batch = Batch::default();
         for (key, bytes) in pairs {
-            let value = value(*bytes);
-            batch.push(Change { hash: KeyHash::of(key, SEED), key, value });
+            let content = content(*bytes);
+            batch.push(Change { hash: KeyHash::of(key, SEED), key, content });
         }
         batch.sort();
         batch
@@ -359,7 +369,7 @@ mod tests {
         block.check(SEED).unwrap();
         for (key, bytes) in pairs {
             let found = block.find(KeyHash::of(key, SEED), key).unwrap();
-            assert_eq!(found, Some(value(*bytes)));
+            assert_eq!(found, Some(content(*bytes)));
         }
         assert_eq!(block.find(KeyHash::of(b"absent", SEED), b"absent").unwrap(), None);
         let hashes: Vec<_> = (0..block.count).map(|i| block.entry(i, SEED).unwrap().hash).collect();
@@ -378,6 +388,11 @@ mod tests {
         check(&[(&[7; KEY_BYTES_MAX], Some(&[8; INLINE_BYTES_MAX])), (b"x", None)], SLOTS);
         check(&[(b"a", Some(b"large"))], SLOTS);
         check(&[(b"a", Some(b"large")), (b"b", None), (b"c", Some(b"inline"))], SLOTS);
+        check(&[(b"a", Some(b"@"))], SLOTS);
+        check(&[(b"a", Some(b"1@")), (b"b", Some(b"2@")), (b"c", Some(b"33"))], SLOTS);
+        check(&[(b"a", Some(b"large@")), (b"", Some(b"@")), (b"c", None)], SLOTS);
+        let longest = [&[8; INLINE_BYTES_MAX - 1][..], b"@"].concat();
+        check(&[(&[7; KEY_BYTES_MAX], Some(&longest))], SLOTS);
     }
 
     #[test]
@@ -409,7 +424,16 @@ mod tests {
     /// Every value of every byte of the fields and slots, with a valid checksum.
     #[test]
     fn forged_fields_never_panic() {
-        let good = encoded(&[(b"a", Some(b"large")), (b"bb", None), (b"c", Some(b"33"))]);
+        let pairs: [&Pairs<'_>; 2] = [
+            &[(b"a", Some(b"large")), (b"bb", None), (b"c", Some(b"33"))],
+            &[(b"a", Some(b"large@")), (b"bb", Some(b"22@")), (b"c", Some(b"@"))],
+        ];
+        pairs.into_iter().for_each(check_forged);
+    }
+
+    #[track_caller]
+    fn check_forged(pairs: &Pairs<'_>) {
+        let good = encoded(pairs);
         let mut refused = 0;
         for (at, byte) in (4..64).flat_map(|at| (0..=255).map(move |byte| (at, byte))) {
             let mut bytes = good.clone();

@@ -24,7 +24,7 @@
 //! | filter |    … | its Bloom filter: size, bytes                                |
 //!
 //! Large values: for each packet and then the span of each group, in order. All of this is absent if
-//! there is no large value.
+//! there is no large value and no entry of a span that expires.
 //!
 //! | field  | size |                                                                      |
 //! |--------|-----:|----------------------------------------------------------------------|
@@ -33,12 +33,21 @@
 //! | sizes  |    8 | of the shortest and of the longest one, 4 bytes each                 |
 //! | places |    … | of each value: its first block, its number of blocks; variable-length integers, ascending |
 //!
+//! Entries of spans that expire, for the span of each group, in order. All of this is absent if there
+//! is no such entry. The large values are not, then, even if there are none.
+//!
+//! | field  | size |                                                                      |
+//! |--------|-----:|----------------------------------------------------------------------|
+//! | count  |    … | number of entries that expire: a variable-length integer; 0 also if there is no span |
+//! | first  |    8 | time at which the first of them expires, in milliseconds since 1970-01-01 UTC; only if there are some, like the next field |
+//! | middle |    8 | time at which at least half of them have expired                     |
+//!
 //! Sizes:
 //!
 //! | field   | size |                                                                 |
 //! |---------|-----:|-----------------------------------------------------------------|
 //! | entries |    … | number of entries: a variable-length integer                    |
-//! | bytes   |    … | of all keys and values: a variable-length integer               |
+//! | bytes   |    … | of all keys and values, with 8 for each entry that expires: a variable-length integer |
 //! | keys    |    4 | size of the shortest and of the longest key, 2 bytes each       |
 //! | values  |    4 | size of the shortest and of the longest value, 2 bytes each; 65535 and 0 if there are none               |
 //!
@@ -55,6 +64,7 @@
 use super::{
     bloom::Bloom,
     core::Identity,
+    expiries::Expiries,
     large::{Owner, Owners},
     prefix::{DEPTH_MAX, Prefix},
     sizes::{LargeSizes, Sizes},
@@ -108,8 +118,13 @@ pub(super) fn write(
 ) -> Result<u64> {
     let mut body = Vec::new();
     groups.iter().for_each(|stored| put_group(&mut body, stored));
-    if groups.iter().any(|stored| stored.owners().any(|owners| !owners.is_empty())) {
+    let expire = groups.iter().any(|stored| !stored.expiries().is_empty());
+    let is_large = |stored: &Arc<Stored>| stored.owners().any(|owners| !owners.is_empty());
+    if expire || groups.iter().any(is_large) {
         groups.iter().for_each(|stored| put_large(&mut body, stored));
+    }
+    if expire {
+        groups.iter().for_each(|stored| stored.expiries().encode(&mut body));
     }
     let Position { seq, logged, next_write } = position;
     let numbers = [groups.len() as u64, body.len() as u64, seq, logged, next_write];
@@ -229,6 +244,9 @@ fn decode_groups(
     if !decoder.fields.rest().is_empty() {
         groups.iter_mut().try_for_each(|stored| decoder.large(stored))?;
     }
+    if !decoder.fields.rest().is_empty() {
+        groups.iter_mut().try_for_each(|stored| decoder.expiries(stored))?;
+    }
     decoder.fields.end()?;
     Ok((groups, decoder.owners))
 }
@@ -258,7 +276,8 @@ impl Groups<'_> {
         }
         let sizes = Sizes::decode(&mut self.fields, count)?;
         let blocks = self.space.claim(first, count)?;
-        Ok(Span { blocks, write, fences, sizes, owners: Box::default() })
+        let (owners, expiries) = (Box::default(), Expiries::default());
+        Ok(Span { blocks, write, fences, sizes, owners, expiries })
     }
 
     fn packet(&mut self) -> Result<Packet> {
@@ -286,6 +305,16 @@ impl Groups<'_> {
         if let Some(span) = &mut stored.span {
             let span = Arc::get_mut(span).expect("it was made just now");
             span.owners = self.owners(&mut span.sizes)?;
+        }
+        Ok(())
+    }
+
+    /// Decodes when the entries of a group's span expire.
+    fn expiries(&mut self, stored: &mut Stored) -> Result<()> {
+        let entries = stored.span.as_ref().map_or(0, |span| span.sizes.entries);
+        let expiries = Expiries::decode(&mut self.fields, entries)?;
+        if let Some(span) = &mut stored.span {
+            Arc::get_mut(span).expect("it was made just now").expiries = expiries;
         }
         Ok(())
     }

@@ -19,6 +19,11 @@ use crate::{
 };
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
+/// More than the number of writes between two checkpoints.
+const WRITES_LOST_MAX: u64 = 1 << 28;
+/// Number of ranges of numbers from which a process chooses if it cannot publish its own.
+const JUMPS_MAX: u64 = 1 << 16;
+
 /// The role of the data file in the manifest, and its name.
 pub(super) const DATA: &str = "data";
 /// The role of the catalog in the manifest.
@@ -78,6 +83,32 @@ fn give_back(core: &Core, goal: Goal, seq: u64) -> Result<()> {
     core.space.punch_holes(reserve_fraction)
 }
 
+/// Makes the numbers of this process' writes different from those of all other processes, also of
+/// such that end or have ended without a checkpoint: a block that was written in vain must not pass
+/// for one that is written later. Called before the first write; the caller holds no lock.
+pub(super) fn own_numbers(core: &Core) {
+    if core.owns_numbers.load(SeqCst) {
+        return;
+    }
+    let mut published = core.published();
+    if core.owns_numbers.load(SeqCst) {
+        return;
+    }
+    // The last process has published the numbers that it began with, and has used fewer than this.
+    core.skip_writes(WRITES_LOST_MAX);
+    let Published { seq, logged, .. } = *published;
+    let position = Position { seq, logged, next_write: core.next_write() };
+    let groups = published.images.last().expect("the map was opened").clone();
+    // The manifest has the size of the file, which must not shrink again.
+    let synced = core.space.file.sync().inspect_err(|_| core.fail());
+    if synced.and_then(|()| publish(core, &mut published, position, groups)).is_err() {
+        // The disk may be full, and the map must open all the same.
+        let random = core.options.env.random.next_u64() % JUMPS_MAX;
+        core.skip_writes(WRITES_LOST_MAX * (1 + random));
+    }
+    core.owns_numbers.store(true, SeqCst);
+}
+
 /// Returns all groups at one moment, and the sequence numbers of the changes in them.
 fn capture(core: &Core) -> (Position, Vec<Arc<Stored>>) {
     // No group is merged or split meanwhile.
@@ -115,7 +146,7 @@ fn publish(
             published.images.push(groups.clone());
         }
     })?;
-    published.seq = position.seq;
+    (published.seq, published.logged) = (position.seq, position.logged);
     published.images = vec![groups];
     core.forget_logged(position.seq);
     // A catalog that cannot be removed now is removed after a later checkpoint.

@@ -6,11 +6,13 @@
 use super::{
     block::{BLOCK_SIZE, BlockId, BlockKind, encode},
     directory::Directory,
+    group::Group,
     item::{Change, Item},
     large::{self, Owner},
     list::List,
     options::MapOptions,
     pointer::Pointer,
+    prefix::Prefix,
     space::{Blocks, Space},
     span::Stored,
     stripes::Stripes,
@@ -68,6 +70,10 @@ pub(super) struct Core {
     pub(super) logged: Mutex<Vec<(u64, Owner)>>,
     /// Number of the next write to the data file.
     next_write: AtomicU64,
+    /// Whether the numbers from `next_write` on are this process' own: no other has used them or will.
+    pub(super) owns_numbers: AtomicBool,
+    /// The latest time that was read, in milliseconds since 1970-01-01 UTC.
+    latest_time: AtomicU64,
     /// Whether a sync of the data file failed: its bytes may be lost.
     has_failed: AtomicBool,
 }
@@ -79,6 +85,8 @@ pub(super) struct Published {
     pub(super) generation: u64,
     /// Changes before this sequence number are in the catalog.
     pub(super) seq: u64,
+    /// No change from this sequence number on is in the catalog.
+    pub(super) logged: u64,
     /// The groups of all catalogs that may be current, which keep their blocks: of one catalog,
     /// unless publishing another one failed halfway.
     pub(super) images: Vec<Vec<Arc<Stored>>>,
@@ -133,6 +141,7 @@ pub(super) struct Start {
     pub(super) directory: Directory,
     pub(super) published: Published,
     pub(super) next_write: u64,
+    pub(super) owns_numbers: bool,
     pub(super) attributes: Vec<(String, Vec<u8>)>,
 }
 
@@ -163,6 +172,8 @@ impl Core {
             counters,
             logged: Mutex::default(),
             next_write: AtomicU64::new(start.next_write),
+            owns_numbers: AtomicBool::new(start.owns_numbers),
+            latest_time: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
         }
     }
@@ -221,9 +232,25 @@ impl Core {
         Place::file(&self.folder.path)
     }
 
+    /// Returns the time in milliseconds since 1970-01-01 UTC. Never goes back, even if the clock does:
+    /// an entry that has expired stays so.
+    pub(super) fn now(&self) -> u64 {
+        let time = self.options.env.clock.unix_time().as_millis() as u64;
+        // Most calls are in the millisecond of another one, and need not write.
+        match self.latest_time.load(SeqCst) {
+            latest if latest >= time => latest,
+            _ => self.latest_time.fetch_max(time, SeqCst).max(time),
+        }
+    }
+
     /// Returns the number of the next write.
     pub(super) fn next_write(&self) -> u64 {
         self.next_write.load(SeqCst)
+    }
+
+    /// Lets the numbers of writes go on this much higher.
+    pub(super) fn skip_writes(&self, count: u64) {
+        self.next_write.fetch_add(count, SeqCst);
     }
 
     /// Writes blocks that begin at `starts` of the items. Returns their owner and the number of the
@@ -257,7 +284,11 @@ impl Core {
     }
 
     /// Returns the number of a new write.
-    pub(super) fn begin_write(&self) -> u64 {
+    ///
+    /// # Panics
+    /// Before `checkpoint::own_numbers`.
+    fn begin_write(&self) -> u64 {
+        assert!(self.owns_numbers.load(SeqCst));
         self.next_write.fetch_add(1, SeqCst)
     }
 
@@ -298,6 +329,19 @@ impl Core {
             self.counters.buffered_bytes.fetch_add(added, SeqCst);
             return;
         }
+    }
+
+    /// Deletes all entries. The caller holds `moving` and all stripes, or replays the log.
+    pub(super) fn clear(&self) {
+        let (seed, depth) = (self.identity.seed, self.options.shape.first_depth);
+        let new =
+            Prefix::all(depth).into_iter().map(|prefix| Group::new(Stored::empty(prefix), seed));
+        self.directory.reset(new.collect(), |group| {
+            let mut state = group.state();
+            self.counters.buffered_bytes.fetch_sub(state.memory(), SeqCst);
+            self.counters.filter_bytes.fetch_sub(state.stored.filter_bytes(), SeqCst);
+            state.replace_by_nothing(seed);
+        });
     }
 
     /// Returns an empty list.

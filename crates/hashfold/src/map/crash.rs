@@ -3,30 +3,30 @@
 //! records of the others, up to some moment, and it can be used.
 
 use super::{
-    tests::{Model, Numbers, check, folder, tiny},
+    tests::{Numbers, Timed, Written, check, check_timed, folder, tiny},
     *,
 };
 use crate::{
     env::Env,
     error::{ErrorClass, ErrorKind, Result},
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
-    key::{KeyHash, Seed},
-    run::Entry,
-    work::{Executor, Inline, Watch, testing::Late},
+    key::Seed,
+    work::{Clock as _, Executor, Inline, ManualClock, Watch, testing::Late},
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 const KEYS: u32 = 400;
 /// Maximum number of attempts to repeat a failed operation.
 const ATTEMPTS_MAX: usize = 4;
 
-type Change = (Vec<u8>, Option<Vec<u8>>);
-
 /// An operation on a map.
 #[derive(Debug)]
 enum Act {
     /// One record of changes.
-    Write(Vec<Change>),
+    Write(Vec<Written>),
+    Clear,
+    /// Lets this number of milliseconds pass.
+    Wait(u64),
     Sync,
     Checkpoint,
     Compact,
@@ -37,7 +37,8 @@ enum Act {
 /// The operations of a test, and the changes that they make.
 struct Script {
     acts: Vec<Act>,
-    changes: Vec<Change>,
+    /// `None` deletes all keys.
+    changes: Vec<Option<Written>>,
     /// Sequence numbers at which a record ends.
     ends: BTreeSet<u64>,
     plan: Plan,
@@ -51,6 +52,17 @@ enum Plan {
     Shrink,
 }
 
+impl Act {
+    /// Returns the number of changes that the act makes.
+    fn changes(&self) -> u64 {
+        match self {
+            Act::Write(record) => record.len() as u64,
+            Act::Clear => 1,
+            _ => 0,
+        }
+    }
+}
+
 fn script(seed: u64, count: usize, plan: Plan) -> Script {
     let mut random = Numbers::new(seed);
     let mut acts = Vec::new();
@@ -61,22 +73,28 @@ fn script(seed: u64, count: usize, plan: Plan) -> Script {
             0..60 => {
                 let count = if random.below(3) == 0 { 1 + random.below(30) } else { 1 };
                 let mut change = || {
-                    let is_put = random.below(4) > 0 && !(shrinks && random.below(8) > 0);
-                    let value = is_put.then(|| random.value());
-                    (random.key(KEYS), value)
+                    let mut change = random.change(KEYS, acts.len() as u64);
+                    if shrinks && random.below(8) > 0 {
+                        (change.value, change.expires_at) = (None, None);
+                    }
+                    change
                 };
                 Act::Write((0..count).map(|_| change()).collect())
             }
-            60..72 => Act::Sync,
+            60..62 => Act::Wait(1 + u64::from(random.below(40))),
+            62..63 => Act::Clear,
+            63..72 => Act::Sync,
             72..77 => Act::Checkpoint,
             77..79 => Act::Compact,
             79..97 => Act::Get(random.key(KEYS)),
             _ => Act::Reopen,
         };
-        if let Act::Write(record) = &act {
-            changes.extend(record.iter().cloned());
-            ends.insert(changes.len() as u64);
+        match &act {
+            Act::Write(record) => changes.extend(record.iter().cloned().map(Some)),
+            Act::Clear => changes.push(None),
+            _ => {}
         }
+        ends.insert(changes.len() as u64);
         acts.push(act);
     }
     Script { acts, changes, ends, plan }
@@ -84,12 +102,12 @@ fn script(seed: u64, count: usize, plan: Plan) -> Script {
 
 impl Script {
     /// Returns the entries after the first `seq` changes.
-    fn model(&self, seq: u64) -> Model {
-        let mut model = Model::new();
-        for (key, value) in &self.changes[..seq as usize] {
-            match value {
-                Some(value) => drop(model.insert(key.clone(), value.clone())),
-                None => drop(model.remove(key)),
+    fn model(&self, seq: u64) -> Timed {
+        let mut model = Timed::default();
+        for change in &self.changes[..seq as usize] {
+            match change {
+                Some(change) => model.apply(change.as_write()),
+                None => model.clear(),
             }
         }
         model
@@ -98,24 +116,26 @@ impl Script {
     /// Returns the act that comes after the first `seq` changes.
     fn act_after(&self, seq: u64) -> usize {
         let mut count = 0;
-        let is_next = |act: &Act| match act {
-            Act::Write(_) if count == seq => true,
-            Act::Write(record) => {
-                count += record.len() as u64;
-                false
-            }
-            _ => false,
+        let is_next = |act: &Act| {
+            let is_next = act.changes() > 0 && count == seq;
+            count += act.changes();
+            is_next
         };
         self.acts.iter().position(is_next).unwrap_or(self.acts.len())
     }
 }
 
-fn options(disk: &Arc<dyn Disk>) -> MapOptions {
-    options_with(disk, Arc::new(Inline))
+fn options(disk: &Arc<dyn Disk>, clock: &ManualClock) -> MapOptions {
+    options_with(disk, Arc::new(Inline), clock)
 }
 
-fn options_with(disk: &Arc<dyn Disk>, executor: Arc<dyn Executor>) -> MapOptions {
-    let options = tiny(Env { disk: disk.clone(), executor, ..Env::simulated(1) });
+fn options_with(
+    disk: &Arc<dyn Disk>,
+    executor: Arc<dyn Executor>,
+    clock: &ManualClock,
+) -> MapOptions {
+    let clock = Arc::new(clock.clone());
+    let options = tiny(Env { disk: disk.clone(), executor, clock, ..Env::simulated(1) });
     let shape = options::Shape { buffer_bytes: 8 << 10, ..options.shape };
     MapOptions { shape, wal_bytes: 12 << 10, ..options }.durability(Durability::Buffered)
 }
@@ -126,6 +146,7 @@ struct Session<'a> {
     faulty: FaultyDisk,
     disk: Arc<dyn Disk>,
     executor: Arc<dyn Executor>,
+    clock: ManualClock,
     map: Option<Map>,
     /// Index of the next act.
     next: usize,
@@ -141,22 +162,17 @@ impl<'a> Session<'a> {
     fn new(script: &'a Script, faults: Vec<Fault>) -> Session<'a> {
         let faulty = FaultyDisk::new(FaultPlan { seed: 1, faults });
         let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
-        let executor = Arc::new(Inline);
-        Session {
-            script,
-            faulty,
-            disk,
-            executor,
-            map: None,
-            next: 0,
-            durable: 0,
-            is_made: false,
-            groups_max: 0,
-        }
+        let (executor, clock) = (Arc::new(Inline), ManualClock::new(1));
+        let (map, next, durable, is_made, groups_max) = (None, 0, 0, false, 0);
+        Session { script, faulty, disk, executor, clock, map, next, durable, is_made, groups_max }
     }
 
     fn options(&self) -> MapOptions {
-        options_with(&self.disk, self.executor.clone())
+        options_with(&self.disk, self.executor.clone(), &self.clock)
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now().as_millis() as u64
     }
 
     /// Runs the script to its end, or to the first error.
@@ -187,31 +203,30 @@ impl<'a> Session<'a> {
             self.durable = self.durable.max(map.durable_seq());
             // A change is applied as a whole, also if a later step fails.
             let changed = map.seq() - before;
-            if let Act::Write(record) = act {
-                assert!(changed == record.len() as u64 || changed == 0 && result.is_err());
-                self.next += usize::from(changed > 0);
-            }
+            assert!(changed == act.changes() || changed == 0 && result.is_err());
+            self.next += usize::from(changed > 0);
             result?;
-            self.next += usize::from(!matches!(act, Act::Write(_)));
+            self.next += usize::from(act.changes() == 0);
         }
     }
 
     fn perform(&self, map: &Map, act: &'a Act) -> Result<()> {
         match act {
             Act::Write(record) => {
-                let entry = |(key, value): &'a Change| {
-                    let hash = KeyHash::of(key, map.seed());
-                    Entry { hash, key, value: value.as_deref() }
-                };
-                let changes: Vec<Entry<'_>> = record.iter().map(entry).collect();
-                write::write(map.core(), &changes).map(drop)
+                let changes: Vec<Write<'_>> = record.iter().map(Written::as_write).collect();
+                map.write(&changes).map(drop)
+            }
+            Act::Clear => map.clear().map(drop),
+            Act::Wait(milliseconds) => {
+                self.clock.advance(Duration::from_millis(*milliseconds));
+                Ok(())
             }
             Act::Sync => map.sync(),
             Act::Checkpoint => map.checkpoint(),
             Act::Compact => map.compact(),
             Act::Get(key) => {
-                let found = map.get(key)?;
-                assert_eq!(found.as_ref(), self.script.model(map.seq()).get(key));
+                let found = map.get_expiring(key)?;
+                assert_eq!(found.as_ref(), self.script.model(map.seq()).get(key, self.now()));
                 Ok(())
             }
             Act::Reopen => unreachable!("the caller does it"),
@@ -222,28 +237,28 @@ impl<'a> Session<'a> {
     #[track_caller]
     fn check_left(&self, disk: MemoryDisk, moment: &str) {
         let disk: Arc<dyn Disk> = Arc::new(disk);
-        let map = match Map::open_with(folder(), options(&disk)) {
+        let map = match Map::open_with(folder(), options(&disk, &self.clock)) {
             Ok(map) => map,
             Err(error) => {
                 assert!(error.is_absent() && !self.is_made, "{moment}: {error}");
-                Map::create(folder(), options(&disk)).unwrap()
+                Map::create(folder(), options(&disk, &self.clock)).unwrap()
             }
         };
         let seq = map.seq();
         assert!(seq >= self.durable, "{moment}: {seq} changes are left of {}", self.durable);
         assert!(self.script.ends.contains(&seq), "{moment}: a part of a record: {seq}");
         let mut model = self.script.model(seq);
-        check(&map, &model, KEYS, moment);
+        check_timed(&map, (&model, self.now()), KEYS, moment);
         let mut random = Numbers::new(seq + 77);
         for _ in 0..10 {
             let (key, value) = (random.key(KEYS), random.value());
             map.put(&key, &value).unwrap();
-            model.insert(key, value);
+            model.apply(Write::put(&key, &value));
         }
         map.close().unwrap();
         check_names(&disk, 1, moment);
-        let map = Map::open_with(folder(), options(&disk)).unwrap();
-        check(&map, &model, KEYS, moment);
+        let map = Map::open_with(folder(), options(&disk, &self.clock)).unwrap();
+        check_timed(&map, (&model, self.now()), KEYS, moment);
     }
 
     /// Runs the rest of the script, with another attempt after each error. The disk works again.
@@ -256,7 +271,7 @@ impl<'a> Session<'a> {
                 Ok(()) => {
                     let map = self.map.take().unwrap();
                     let model = self.script.model(self.script.changes.len() as u64);
-                    check(&map, &model, KEYS, moment);
+                    check_timed(&map, (&model, self.now()), KEYS, moment);
                     map.close().unwrap();
                     // A segment that could not be recycled stays until the map is opened again.
                     check_names(&self.disk, 2, moment);
@@ -281,7 +296,7 @@ impl<'a> Session<'a> {
     #[track_caller]
     fn check_reads(&self, moment: &str) {
         if let Some(map) = &self.map {
-            check(map, &self.script.model(map.seq()), KEYS, moment);
+            check_timed(map, (&self.script.model(map.seq()), self.now()), KEYS, moment);
         }
     }
 }
@@ -303,7 +318,9 @@ fn a_power_cut_during_a_backup_leaves_a_whole_copy_or_none() {
     let mut session = Session::new(&script, Vec::new());
     session.go_on().unwrap();
     drop(session.map.take());
-    let model = script.model(script.changes.len() as u64);
+    let clock = session.clock.clone();
+    let model = script.model(script.changes.len() as u64).at(session.now());
+    let options = |disk: &Arc<dyn Disk>| options(disk, &clock);
     let made = session.faulty.snapshot();
     let (mut copies, mut cuts) = (0, 0);
     for operation in 0.. {
@@ -406,7 +423,7 @@ fn a_power_cut_during_recovery_loses_nothing_either() {
             let fault = Fault::PowerCut { operation: second };
             let faulty = FaultyDisk::over(&left, fault.into());
             let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
-            let opened = Map::open_or_create_with(folder(), options(&disk));
+            let opened = Map::open_or_create_with(folder(), options(&disk, &session.clock));
             let done = opened.and_then(|map| {
                 map.put("second", "life")?;
                 map.delete("second")?;
@@ -427,7 +444,7 @@ fn a_power_cut_during_recovery_loses_nothing_either() {
 #[track_caller]
 fn check_second(session: &Session<'_>, disk: MemoryDisk, moment: &str) {
     let disk: Arc<dyn Disk> = Arc::new(disk);
-    let map = match Map::open_with(folder(), options(&disk)) {
+    let map = match Map::open_with(folder(), options(&disk, &session.clock)) {
         Ok(map) => map,
         Err(error) => {
             assert!(error.is_absent() && !session.is_made, "{moment}: {error}");
@@ -441,7 +458,7 @@ fn check_second(session: &Session<'_>, disk: MemoryDisk, moment: &str) {
         let model = session.script.model(*seq);
         (0..KEYS).all(|i| {
             let key = Numbers::new(u64::from(i)).key(KEYS);
-            map.get(&key).unwrap().as_ref() == model.get(&key)
+            map.get_expiring(&key).unwrap().as_ref() == model.get(&key, session.now())
         })
     };
     let candidates = session.script.ends.range(session.durable..=seq);
@@ -484,4 +501,50 @@ fn a_failed_read_is_an_error_and_no_wrong_answer() {
             session.finish(&format!("{fault:?}"));
         }
     }
+}
+
+/// Processes that end without a checkpoint, one after the other, also on a disk that is full when
+/// they begin: no two of them use a number for a write.
+#[test]
+fn no_number_of_a_write_occurs_twice() {
+    let memory = MemoryDisk::default();
+    let disk: Arc<dyn Disk> = Arc::new(memory.clone());
+    let clock = ManualClock::new(1);
+    let mut random = Numbers::new(40);
+    let map = Map::create(folder(), options(&disk, &clock)).unwrap();
+    let mut left = memory;
+    let by_creator = 1..map.core().next_write();
+    let mut used = Vec::from([by_creator]);
+    drop(map);
+    for process in 0..12_u64 {
+        let is_full = process % 4 == 3;
+        let faults = if is_full { vec![Fault::Full { write: 0 }] } else { Vec::new() };
+        let faulty = FaultyDisk::over(&left, FaultPlan { seed: 1, faults });
+        let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+        let options = MapOptions { wal_bytes: 1 << 30, ..options(&disk, &clock) };
+        let map = Map::open_with(folder(), options).unwrap();
+        // As before the first write.
+        checkpoint::own_numbers(map.core());
+        faulty.heal();
+        let first = map.core().next_write();
+        match process % 3 {
+            // Large values whose changes in the log are lost.
+            0 => drop(map.put("large", [1; 3000])),
+            // Merges of what is there.
+            1 => maintain::merge_all(map.core()).unwrap(),
+            _ => (0..200).for_each(|_| drop(map.put(random.key(KEYS), random.value()))),
+        }
+        used.push(first..map.core().next_write());
+        left = faulty.after_power_cut(process);
+    }
+    used.sort_by_key(|range| range.start);
+    assert!(used.windows(2).all(|pair| pair[0].end <= pair[1].start), "{used:?}");
+    assert!(used.iter().filter(|range| !range.is_empty()).count() >= 8, "{used:?}");
+    assert!(map_is_sound(left, &clock));
+}
+
+fn map_is_sound(left: MemoryDisk, clock: &ManualClock) -> bool {
+    let disk: Arc<dyn Disk> = Arc::new(left);
+    let map = Map::open_with(folder(), options(&disk, clock)).unwrap();
+    map.verify(&Watch::default()).unwrap().is_sound()
 }

@@ -24,9 +24,7 @@ struct Groups {
 impl Directory {
     /// Makes the directory of groups that are in order and hold every hash.
     pub(super) fn new(groups: Vec<Arc<Group>>) -> Directory {
-        let starts: Vec<u64> = groups.iter().map(|group| group.prefix.start).collect();
-        assert_eq!(starts.first(), Some(&0));
-        Directory(RwLock::new(Groups { starts, groups }))
+        Directory(RwLock::new(Groups::new(groups)))
     }
 
     /// Returns the group of a hash.
@@ -49,6 +47,14 @@ impl Directory {
     pub(super) fn within(&self, range: Prefix) -> Vec<Arc<Group>> {
         let groups = self.0.read().expect(NO_PANIC);
         groups.groups[groups.positions(range)].to_vec()
+    }
+
+    /// Replaces all groups by groups that are in order and hold every hash. `end` ends the old ones at
+    /// that moment; readers and writers of them try again.
+    pub(super) fn reset(&self, new: Vec<Arc<Group>>, end: impl FnMut(&Arc<Group>)) {
+        let mut groups = self.0.write().expect(NO_PANIC);
+        groups.groups.iter().for_each(end);
+        *groups = Groups::new(new);
     }
 
     /// Replaces the groups that divide a key range by others that do. `hand_over` moves the changes
@@ -77,6 +83,12 @@ fn check_range(range: Prefix, groups: &[Arc<Group>]) {
 }
 
 impl Groups {
+    fn new(groups: Vec<Arc<Group>>) -> Groups {
+        let starts: Vec<u64> = groups.iter().map(|group| group.prefix.start).collect();
+        assert_eq!(starts.first(), Some(&0));
+        Groups { starts, groups }
+    }
+
     /// Returns the indexes of the groups in a key range.
     fn positions(&self, range: Prefix) -> Range<usize> {
         let end = range

@@ -31,6 +31,7 @@ struct Part {
 /// # Errors
 /// After an error, the changes are still in RAM.
 pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
+    let now = core.now();
     let mut batch = Batch::default();
     let mut parts = Vec::new();
     for group in groups {
@@ -39,7 +40,7 @@ pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
             continue;
         }
         let start = batch.items.len();
-        let mut run = lists_run(&lists, core.identity.seed)?;
+        let mut run = lists_run(&lists, core.identity.seed, now)?;
         while run.advance()? {
             batch.push(run.change()?);
         }

@@ -1,7 +1,8 @@
 //! A group: the entries of a key range, in RAM and on the device.
 
 use super::{
-    block::BLOCK_SIZE, item::Value, large::Owner, list::List, prefix::Prefix, span::Stored,
+    block::BLOCK_SIZE, item::Content, large::Owner, list::List, prefix::Prefix, sizes::EntryBounds,
+    span::Stored,
 };
 use crate::key::{KeyHash, Seed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -63,7 +64,7 @@ impl Group {
 
 impl GroupState {
     /// Finds a key among the changes in RAM. Returns its value, and the owner of a large value.
-    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<(Value<'_>, Option<&Owner>)> {
+    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<(Content<'_>, Option<&Owner>)> {
         let older = || self.immutable.iter().find_map(|list| list.find_owned(hash, key));
         self.active.find_owned(hash, key).or_else(older)
     }
@@ -82,6 +83,27 @@ impl GroupState {
         let is_gone = |list: &Arc<List>| lists.iter().any(|gone| Arc::ptr_eq(gone, list));
         self.immutable.retain(|list| !is_gone(list));
         lists.iter().map(|list| list.memory()).sum()
+    }
+
+    /// Returns bounds on the number of entries. Those that have expired count until they are merged.
+    pub(super) fn entries(&self) -> EntryBounds {
+        let Stored { span, packets, .. } = &*self.stored;
+        let lists = || [&self.active].into_iter().chain(self.immutable.iter().map(|list| &**list));
+        let in_span = span.as_ref().map_or(0, |span| span.sizes.entries);
+        let in_packets: u64 = packets.iter().map(|packet| packet.sizes.entries).sum();
+        let changed = in_packets + lists().map(|list| list.sizes().entries).sum::<u64>();
+        // Values in the newest list are newer than all others.
+        let newest = lists().find(|list| !list.is_empty()).map_or(0, List::values);
+        let put = in_packets + lists().map(List::values).sum::<u64>();
+        EntryBounds { min: in_span.saturating_sub(changed) + newest, max: in_span + put }
+    }
+
+    /// Ends the group without a successor of its content.
+    pub(super) fn replace_by_nothing(&mut self, seed: Seed) {
+        self.active = List::new(seed);
+        self.immutable.clear();
+        self.stored = Arc::new(Stored::empty(self.stored.prefix));
+        self.is_replaced = true;
     }
 
     /// Returns the memory of the lists, in bytes.

@@ -1,10 +1,11 @@
 //! `Map`: the handle of an open map.
 
 use super::{
-    Durability, MapFigures, MapOptions, MapStats, Snapshot, Transaction, backup,
+    Durability, EntryBounds, Expiring, MapFigures, MapOptions, MapStats, Snapshot, Transaction,
+    Write, backup,
     checkpoint::Goal,
     core::Core,
-    log, lookup, maintain,
+    entries, log, lookup, maintain,
     pointer::INLINE_BYTES_MAX,
     recovery, snapshot, verify,
     write::{self, RECORD_SIZE_MAX},
@@ -64,6 +65,11 @@ pub struct Map(Arc<Handle>);
 struct Handle(Arc<Core>);
 
 impl Map {
+    /// Maximum size of the changes of one [`Map::write`], or of one transaction, in bytes: of keys and
+    /// values, values above 1 KiB left out, with up to 50 bytes more per change ([`Write::size`]).
+    /// About 512 KiB.
+    pub const WRITE_BYTES_MAX: usize = RECORD_SIZE_MAX;
+
     /// Opens the map in a folder, or creates one, with the default options.
     ///
     /// # Errors
@@ -130,6 +136,14 @@ impl Map {
     /// # Errors
     /// The device failed, or a block is damaged.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        Ok(self.get_expiring(key)?.map(|found| found.value))
+    }
+
+    /// Looks up a key. Returns the time at which the entry expires, too.
+    ///
+    /// # Errors
+    /// The errors of [`Map::get`].
+    pub fn get_expiring(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiring>> {
         let value = lookup::get(self.core(), key.as_ref());
         // Lookups may have made a merge due.
         if self.core().tasks.has_merges() {
@@ -144,6 +158,16 @@ impl Map {
     /// # Errors
     /// The errors of [`Map::get`].
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let values = self.get_many_expiring(keys)?.into_iter();
+        Ok(values.map(|found| found.map(|found| found.value)).collect())
+    }
+
+    /// Looks up many keys as [`Map::get_many`] does. Returns the times at which the entries expire,
+    /// too.
+    ///
+    /// # Errors
+    /// The errors of [`Map::get`].
+    pub fn get_many_expiring<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Expiring>>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let values = lookup::get_many(self.core(), &keys);
         maintain::start(self.core());
@@ -166,7 +190,26 @@ impl Map {
     /// `Limit` if the key or the value is too long. If the disk is full, nothing is changed, and the
     /// call can be repeated. If the log fails, the change may be found when the map is opened again.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64> {
-        self.change(key.as_ref(), Some(value.as_ref()))
+        write::write(self.core(), &[Write::put(key.as_ref(), value.as_ref())])
+    }
+
+    /// Puts a value that is absent from `expires_at` on, in milliseconds since 1970-01-01 UTC, by the
+    /// clock of [`MapOptions::env`]. A time in the past deletes the key. Returns the sequence
+    /// number after the change.
+    ///
+    /// The time of a map never goes back while the map is open: if the clock does, entries that have
+    /// expired stay absent. [`Map::put`] puts a value without an expiry.
+    ///
+    /// # Errors
+    /// The errors of [`Map::put`].
+    pub fn put_expiring(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expires_at: u64,
+    ) -> Result<u64> {
+        let expires_at = Some(expires_at);
+        self.write(&[Write { expires_at, ..Write::put(key.as_ref(), value.as_ref()) }])
     }
 
     /// Deletes a key, if it is there. Returns the sequence number after the change.
@@ -174,12 +217,28 @@ impl Map {
     /// # Errors
     /// The errors of [`Map::put`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<u64> {
-        self.change(key.as_ref(), None)
+        write::write(self.core(), &[Write::delete(key.as_ref())])
     }
 
-    fn change(&self, key: &[u8], value: Option<&[u8]>) -> Result<u64> {
-        let hash = KeyHash::of(key, self.seed());
-        write::write(self.core(), &[Entry { hash, key, value }])
+    /// Applies changes, all of them or none, in one record of the log. If several change one key, the
+    /// last one wins. Returns the sequence number after the last change. The changes are durable as
+    /// the options say.
+    ///
+    /// # Errors
+    /// `Limit` if the changes take more than [`Map::WRITE_BYTES_MAX`]; the errors of [`Map::put`].
+    pub fn write(&self, changes: &[Write<'_>]) -> Result<u64> {
+        write::write(self.core(), changes)
+    }
+
+    /// Deletes all keys, at one moment, and makes a checkpoint. The cost is a few microseconds per
+    /// group, whatever the number of entries. Snapshots keep what they see. Returns the sequence number
+    /// after the change, which counts as one.
+    ///
+    /// # Errors
+    /// The errors of [`Map::put`]. If the checkpoint fails, the keys are deleted, and their space
+    /// becomes free at the next checkpoint.
+    pub fn clear(&self) -> Result<u64> {
+        write::clear(self.core())
     }
 
     /// Puts many values, much faster than one at a time. Up to 1024 entries of 256 KiB together are
@@ -214,16 +273,8 @@ impl Map {
     }
 
     fn put_part<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, part: &[(K, V)]) -> Result<u64> {
-        fn entry<'a, K: AsRef<[u8]>, V: AsRef<[u8]>>(
-            (key, value): &'a (K, V),
-            seed: Seed,
-        ) -> Entry<'a> {
-            let (key, value) = (key.as_ref(), value.as_ref());
-            Entry { hash: KeyHash::of(key, seed), key, value: Some(value) }
-        }
-        let seed = self.seed();
-        let changes: Vec<Entry<'_>> = part.iter().map(|pair| entry(pair, seed)).collect();
-        write::write(self.core(), &changes)
+        let changes = part.iter().map(|(key, value)| Write::put(key.as_ref(), value.as_ref()));
+        write::write(self.core(), &changes.collect::<Vec<_>>())
     }
 
     /// Applies all entries of a run, whose tombstones delete keys. The seed of the run need not be
@@ -255,17 +306,15 @@ impl Map {
     }
 
     fn import_part(&self, part: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
-        let seed = self.seed();
-        let entries = part.iter().map(|(key, value)| (key, value.as_deref()));
-        let entries =
-            entries.map(|(key, value)| Entry { hash: KeyHash::of(key, seed), key, value });
-        let changes: Vec<Entry<'_>> = entries.collect();
+        let change = |(key, value)| Write { key, value, expires_at: None };
+        let changes = part.iter().map(|(key, value)| change((key.as_slice(), value.as_deref())));
+        let changes: Vec<Write<'_>> = changes.collect();
         if changes.is_empty() {
             return Ok(());
         }
         let core = self.core();
         let record = write::prepare(core, &changes)?;
-        let held = core.stripes.lock(changes.iter().map(|change| change.hash));
+        let held = core.stripes.lock(record.hashes());
         write::write_held(core, held, &record)?;
         maintain::start(core);
         Ok(())
@@ -301,6 +350,36 @@ impl Map {
     /// microseconds per 100 groups.
     pub fn snapshot(&self) -> Snapshot {
         snapshot::take(self.core())
+    }
+
+    /// Returns the first `limit` entries whose hashes are `first` or larger, in the order of hashes,
+    /// with the times at which they expire. If more entries share the first 50 bits of their hashes
+    /// with the last one, they are returned, too: a page that begins after these bits misses none.
+    /// An empty page, or one with fewer entries, is the last.
+    ///
+    /// An entry that is in the map during all calls of a scan is in one page. Costs the reads of
+    /// about `limit` entries, and one for each packet of the groups that are read. Unlike a
+    /// [`Snapshot`], it does not end the lists of changes, and keeps no blocks.
+    ///
+    /// # Errors
+    /// The errors of [`Map::get`].
+    pub fn entries_from(&self, first: KeyHash, limit: usize) -> Result<Vec<(Vec<u8>, Expiring)>> {
+        entries::entries_from(self.core(), first, limit)
+    }
+
+    /// Returns bounds on the number of entries, without a device read: changes that are not merged
+    /// yet may replace or delete entries. They are equal after [`Map::compact`], and for a new map as
+    /// long as RAM has all of it. Expired entries count until a merge removes them.
+    pub fn entries(&self) -> EntryBounds {
+        entries::bounds(self.core())
+    }
+
+    /// Counts the entries. Groups that have changes or expired entries are read.
+    ///
+    /// # Errors
+    /// The errors of [`Map::get`].
+    pub fn count(&self) -> Result<u64> {
+        entries::count(self.core())
     }
 
     /// Returns the sequence number after the last change: the number of changes since the map was

@@ -4,21 +4,25 @@
 //!
 //! | field      | size |                                                     |
 //! |------------|-----:|-----------------------------------------------------|
-//! | key_size   |    2 | in bytes                                            |
+//! | key_size   |    2 | in bytes; plus 8192 if the entry expires            |
 //! | value_size |    2 | in bytes; 65535 for a tombstone, which has no value; 65534 for a pointer to a large value |
 //! | key        |    … |                                                     |
+//! | expires_at |    8 | milliseconds since 1970-01-01 UTC; only if the entry expires |
 //! | value      |    … | or the pointer                                      |
 
 use super::{
     batch::Batch,
-    item::{Change, Item, Value},
+    item::{Change, Content, Form, Item, Value},
     large::{Owner, Owners},
-    pointer::{POINTER_SIZE, Pointer},
+    pointer::POINTER_SIZE,
     sizes::Sizes,
 };
 use crate::key::{KeyHash, Seed};
+use std::ops::RangeInclusive;
 
 const HEAD_SIZE: usize = 4;
+/// The bit of a key size that marks an entry that expires.
+const EXPIRES: u16 = 1 << 13;
 const NO_VALUE: u16 = u16::MAX;
 const LARGE: u16 = u16::MAX - 1;
 /// Memory for the owner of a large value, in bytes, about.
@@ -34,6 +38,8 @@ pub(super) struct List {
     table: Vec<u32>,
     /// Number of keys.
     count: usize,
+    /// Number of keys that are deleted.
+    deleted: usize,
     /// Bounds on all changes that were ever in the list.
     sizes: Sizes,
     /// Sequence number of the oldest change.
@@ -46,12 +52,18 @@ pub(super) struct List {
 impl List {
     pub(super) fn new(seed: Seed) -> List {
         let (bytes, table) = (Vec::new(), Vec::new());
-        let owners = Owners::default();
-        List { bytes, table, count: 0, sizes: Sizes::EMPTY, first_seq: u64::MAX, owners, seed }
+        let (count, deleted, owners) = (0, 0, Owners::default());
+        let (sizes, first_seq) = (Sizes::EMPTY, u64::MAX);
+        List { bytes, table, count, deleted, sizes, first_seq, owners, seed }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Returns the number of keys that have a value.
+    pub(super) fn values(&self) -> u64 {
+        (self.count - self.deleted) as u64
     }
 
     /// Returns bounds on the list.
@@ -73,47 +85,56 @@ impl List {
         if self.count * 4 >= self.table.len() * 3 {
             self.grow_table();
         }
-        let Change { hash, key, value } = change;
+        let Change { hash, key, content } = change;
         self.first_seq = self.first_seq.min(seq);
-        let pointer;
-        let (value_size, value) = match value {
-            Value::Tombstone => (NO_VALUE, &[][..]),
-            Value::Inline(value) => (value.len() as u16, value),
-            Value::Large(large) => {
-                pointer = large.encode();
-                (LARGE, &pointer[..])
-            }
-        };
-        self.sizes.add(&Item::new(change, 0));
+        let item = Item::new(change, 0);
+        self.sizes.add(&item);
         owner.iter().for_each(|owner| self.owners.insert(owner));
         let place = self.place(hash, key);
+        let head = head_of(&item);
         if let Some(offset) = self.offset(place)
-            && self.size_fields(offset).1 == value_size
+            && self.bytes[offset..][..HEAD_SIZE] == head
         {
-            let start = offset + HEAD_SIZE + key.len();
-            self.bytes[start..][..value.len()].copy_from_slice(value);
+            self.overwrite(offset + HEAD_SIZE + key.len(), content);
             return;
         }
-        self.count += usize::from(self.table[place] == 0);
+        match self.offset(place) {
+            None => self.count += 1,
+            Some(old) => self.deleted -= usize::from(self.is_tombstone(old)),
+        }
+        self.deleted += usize::from(content == Content::TOMBSTONE);
         self.table[place] = self.bytes.len() as u32 + 1;
-        let needed = HEAD_SIZE + key.len() + value.len();
+        let needed = HEAD_SIZE + item.size();
         // Doubling would leave half of the memory unused.
         if self.bytes.capacity() - self.bytes.len() < needed {
             self.bytes.reserve_exact(needed.max(self.bytes.len() / 4));
         }
-        self.bytes.extend((key.len() as u16).to_le_bytes());
-        self.bytes.extend(value_size.to_le_bytes());
+        self.bytes.extend(head);
         self.bytes.extend(key);
-        self.bytes.extend(value);
+        content.encode(&mut self.bytes);
+    }
+
+    /// Replaces a value by one of the same size and form.
+    fn overwrite(&mut self, mut at: usize, content: Content<'_>) {
+        let mut put = |bytes: &[u8]| {
+            self.bytes[at..][..bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        content.expires_at.iter().for_each(|time| put(&time.to_le_bytes()));
+        match content.value {
+            Value::Tombstone => {}
+            Value::Inline(value) => put(value),
+            Value::Large(pointer) => put(&pointer.encode()),
+        }
     }
 
     /// Finds a key.
-    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Value<'_>> {
+    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Content<'_>> {
         if self.count == 0 {
             return None;
         }
         let offset = self.offset(self.place(hash, key))?;
-        Some(self.change(offset).1)
+        Some(self.content(offset))
     }
 
     /// Finds a key. Returns its value, and the owner of a large value.
@@ -121,8 +142,8 @@ impl List {
         &self,
         hash: KeyHash,
         key: &[u8],
-    ) -> Option<(Value<'_>, Option<&Owner>)> {
-        self.find(hash, key).map(|value| (value, self.owner(value)))
+    ) -> Option<(Content<'_>, Option<&Owner>)> {
+        self.find(hash, key).map(|content| (content, self.owner(content.value)))
     }
 
     /// Returns the owner of a large value.
@@ -136,17 +157,32 @@ impl List {
     /// Calls `take` with each change, in no particular order.
     pub(super) fn for_each(&self, mut take: impl FnMut(Change<'_>)) {
         for offset in self.table.iter().filter_map(|place| place.checked_sub(1)) {
-            let (key, value) = self.change(offset as usize);
-            take(Change { hash: KeyHash::of(key, self.seed), key, value });
+            let (key, content) = (self.key(offset as usize), self.content(offset as usize));
+            take(Change { hash: KeyHash::of(key, self.seed), key, content });
         }
     }
 
-    /// Returns the changes in order of (hash, key).
-    pub(super) fn sorted(&self) -> Batch {
+    /// Returns the changes of these hashes, in order of (hash, key).
+    pub(super) fn sorted(&self, hashes: &RangeInclusive<KeyHash>) -> Batch {
         let mut batch = Batch::default();
-        self.for_each(|entry| batch.push(entry));
+        self.for_each(|change| {
+            if hashes.contains(&change.hash) {
+                batch.push(change);
+            }
+        });
         batch.sort();
         batch
+    }
+
+    /// Returns a copy that has the changes of these hashes only.
+    pub(super) fn copy_of(&self, hashes: &RangeInclusive<KeyHash>) -> List {
+        let mut list = List::new(self.seed);
+        self.for_each(|change| {
+            if hashes.contains(&change.hash) {
+                list.apply(change, self.first_seq, self.owner(change.content.value));
+            }
+        });
+        list
     }
 
     /// Returns the place of a key in the table, or the free place for it.
@@ -154,7 +190,7 @@ impl List {
         let mask = self.table.len() - 1;
         let mut place = (hash.low() >> 8) as usize & mask;
         while let Some(offset) = self.offset(place)
-            && self.change(offset).0 != key
+            && self.key(offset) != key
         {
             place = (place + 1) & mask;
         }
@@ -165,27 +201,36 @@ impl List {
         self.table[place].checked_sub(1).map(|offset| offset as usize)
     }
 
-    fn size_fields(&self, offset: usize) -> (usize, u16) {
-        let field = |at: usize| u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]);
-        (field(offset).into(), field(offset + 2))
+    fn field(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
-    fn change(&self, offset: usize) -> (&[u8], Value<'_>) {
-        let (key_size, value_size) = self.size_fields(offset);
-        let (key, rest) = self.bytes[offset + HEAD_SIZE..].split_at(key_size);
-        let value = match value_size {
-            NO_VALUE => Value::Tombstone,
-            LARGE => Value::Large(Pointer::decode(&rest[..POINTER_SIZE]).expect("it was encoded")),
-            size => Value::Inline(&rest[..size.into()]),
-        };
-        (key, value)
+    fn key(&self, offset: usize) -> &[u8] {
+        let size = self.field(offset) & !EXPIRES;
+        &self.bytes[offset + HEAD_SIZE..][..size.into()]
+    }
+
+    fn is_tombstone(&self, offset: usize) -> bool {
+        self.field(offset + 2) == NO_VALUE
+    }
+
+    fn content(&self, offset: usize) -> Content<'_> {
+        let (key_size, value_size) = (self.field(offset), self.field(offset + 2));
+        if self.is_tombstone(offset) {
+            return Content::TOMBSTONE;
+        }
+        let form = Form { is_large: value_size == LARGE, expires: key_size & EXPIRES != 0 };
+        let size = if form.is_large { POINTER_SIZE } else { value_size.into() };
+        let start = offset + HEAD_SIZE + usize::from(key_size & !EXPIRES);
+        let bytes = &self.bytes[start..][..form.expiry_size() + size];
+        Content::decode(bytes, form).expect("it was encoded")
     }
 
     fn grow_table(&mut self) {
         let len = (2 * self.table.len()).max(TABLE_MIN);
         let old = std::mem::replace(&mut self.table, vec![0; len]);
         for entry in old.into_iter().filter(|entry| *entry != 0) {
-            let hash = KeyHash::of(self.change(entry as usize - 1).0, self.seed);
+            let hash = KeyHash::of(self.key(entry as usize - 1), self.seed);
             // Keys in the table differ, so a free place is enough.
             let mut place = (hash.low() >> 8) as usize & (len - 1);
             while self.table[place] != 0 {
@@ -196,13 +241,28 @@ impl List {
     }
 }
 
+/// Returns the fields in front of the key.
+fn head_of(item: &Item) -> [u8; HEAD_SIZE] {
+    let mark = if item.form.expires { EXPIRES } else { 0 };
+    let value_size = if item.form.is_large { Some(LARGE) } else { item.value_size() };
+    let [a, b] = (item.key_size | mark).to_le_bytes();
+    let [c, d] = value_size.unwrap_or(NO_VALUE).to_le_bytes();
+    [a, b, c, d]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Entry;
     use std::collections::BTreeMap;
 
     const SEED: Seed = Seed(3);
+    const ALL: RangeInclusive<KeyHash> = KeyHash::from_bits(0)..=KeyHash::from_bits(u128::MAX);
+
+    /// Returns what a value and a time make of a key.
+    fn content(value: Option<&[u8]>, expires_at: Option<u64>) -> Content<'_> {
+        let value = value.map_or(Value::Tombstone, Value::Inline);
+        Content { value, expires_at: expires_at.filter(|_| value != Value::Tombstone) }
+    }
 
     #[test]
     fn the_newest_change_of_each_key_is_found() {
@@ -214,37 +274,57 @@ mod tests {
             let key = (random % 500).to_le_bytes()[..2 + (random % 500 % 7) as usize].to_vec();
             let value =
                 (!random.is_multiple_of(5)).then(|| vec![i as u8; (random >> 32) as usize % 4]);
-            let change =
-                Entry { hash: KeyHash::of(&key, SEED), key: &key, value: value.as_deref() };
-            list.apply(change.into(), u64::from(i) + 7, None);
-            model.insert(key, value);
+            let expires_at = random.is_multiple_of(3).then_some(random >> 20);
+            let content = content(value.as_deref(), expires_at);
+            let change = Change { hash: KeyHash::of(&key, SEED), key: &key, content };
+            list.apply(change, u64::from(i) + 7, None);
+            model.insert(key, (value, expires_at));
         }
-        for (key, value) in &model {
+        for (key, (value, expires_at)) in &model {
             let found = list.find(KeyHash::of(key, SEED), key);
-            let value = value.as_deref().map_or(Value::Tombstone, Value::Inline);
-            assert_eq!(found, Some(value), "{key:?}");
+            assert_eq!(found, Some(content(value.as_deref(), *expires_at)), "{key:?}");
         }
         assert_eq!(list.find(KeyHash::of(b"absent", SEED), b"absent"), None);
-        let sorted = list.sorted();
+        let sorted = list.sorted(&ALL);
         assert_eq!((sorted.items.len(), list.sizes().entries), (model.len(), model.len() as u64));
         assert!(sorted.items.is_sorted_by_key(|item| item.hash));
         for i in 0..sorted.items.len() {
             let entry = sorted.entry(i);
-            let value = model[entry.key].as_deref().map_or(Value::Tombstone, Value::Inline);
-            assert_eq!(super::super::batch::untagged(entry.value).unwrap(), value);
+            let (value, expires_at) = &model[entry.key];
+            let expected = content(value.as_deref(), *expires_at);
+            assert_eq!(super::super::batch::untagged(entry.value).unwrap(), expected);
             assert_eq!(entry.hash, KeyHash::of(entry.key, SEED));
         }
         assert_eq!(list.first_seq, 7);
+        let values = model.values().filter(|(value, _)| value.is_some()).count();
+        assert_eq!(list.values(), values as u64);
+        let middle = sorted.items[100].hash..=sorted.items[300].hash;
+        let copy = list.copy_of(&middle);
+        assert_eq!((copy.sizes().entries, copy.first_seq), (201, 7));
+        let entries = |batch: &Batch| -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+            let entries = (0..batch.items.len()).map(|i| batch.entry(i));
+            entries.map(|entry| (entry.key.to_vec(), entry.value.map(<[u8]>::to_vec))).collect()
+        };
+        let expected = &entries(&sorted)[100..=300];
+        assert_eq!(entries(&copy.sorted(&ALL)), expected);
+        assert_eq!(entries(&list.sorted(&middle)), expected);
     }
 
     #[test]
     fn values_of_one_size_are_replaced_in_place() {
         let mut list = List::new(SEED);
-        let mut put = |value: &[u8]| {
-            let change = Entry { hash: KeyHash::of(b"k", SEED), key: b"k", value: Some(value) };
-            list.apply(change.into(), 1, None);
+        let mut put = |value: &[u8], expires_at| {
+            let (hash, content) = (KeyHash::of(b"k", SEED), content(Some(value), expires_at));
+            list.apply(Change { hash, key: b"k", content }, 1, None);
+            assert_eq!(list.find(hash, b"k"), Some(content));
             list.bytes.len()
         };
-        assert_eq!([put(b"one"), put(b"two"), put(b"three"), put(b"seven")], [8, 8, 18, 18]);
+        let sizes =
+            [put(b"one", None), put(b"two", None), put(b"three", None), put(b"seven", None)];
+        assert_eq!(sizes, [8, 8, 18, 18]);
+        assert_eq!(
+            [put(b"seven", Some(7)), put(b"eight", Some(8)), put(b"8", Some(8))],
+            [36, 36, 50]
+        );
     }
 }

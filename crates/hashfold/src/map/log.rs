@@ -6,13 +6,14 @@
 //!
 //! | field  | size |                                                 |
 //! |--------|-----:|-------------------------------------------------|
-//! | change |    1 | 1 put, 2 delete, 3 put a large value            |
-//! | key    |    … | size (a variable-length integer), bytes         |
+//! | change |    1 | 1 put, 2 delete, 3 put a large value, 4 put a value that expires, 5 put a large value that expires, 6 delete all keys |
+//! | key    |    … | size (a variable-length integer), bytes; none if all keys are deleted |
+//! | expiry |    8 | of changes 4 and 5: the time at which the entry expires, in milliseconds since 1970-01-01 UTC |
 //! | value  |    … | of a put: size (a variable-length integer), bytes; of a large value: the pointer, 20 bytes |
 
 use super::{
     block::KEY_BYTES_MAX,
-    item::{Change, Value},
+    item::{Change, Content, EXPIRY_SIZE, Value},
     pointer::{INLINE_BYTES_MAX, POINTER_SIZE, Pointer, VALUE_BYTES_MAX},
 };
 use crate::{
@@ -24,18 +25,46 @@ use crate::{
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const PUT_LARGE: u8 = 3;
+const PUT_EXPIRING: u8 = 4;
+const PUT_LARGE_EXPIRING: u8 = 5;
+const CLEAR: u8 = 6;
+/// The payload of a record that deletes all keys.
+pub(super) const CLEAR_PAYLOAD: &[u8] = &[CLEAR];
+/// Maximum size of an encoded change without its key and value, in bytes.
+const FIELDS_SIZE_MAX: usize = 1 + 2 * VARINT_BYTES_MAX + EXPIRY_SIZE;
 /// Maximum size of an encoded change, in bytes.
-pub(super) const CHANGE_SIZE_MAX: usize =
-    1 + 2 * VARINT_BYTES_MAX + KEY_BYTES_MAX + INLINE_BYTES_MAX;
+pub(super) const CHANGE_SIZE_MAX: usize = FIELDS_SIZE_MAX + KEY_BYTES_MAX + INLINE_BYTES_MAX;
+
+/// A change in the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Logged<'a> {
+    /// A change of one key.
+    Key(Change<'a>),
+    /// All keys are deleted.
+    Clear,
+}
+
+/// Returns the size of an encoded change in bytes, or a little more.
+pub(super) fn size_max(key: &[u8], value: Option<&[u8]>) -> usize {
+    let value_size = match value.map_or(0, <[u8]>::len) {
+        size if size > INLINE_BYTES_MAX => POINTER_SIZE,
+        size => size,
+    };
+    FIELDS_SIZE_MAX + key.len() + value_size
+}
 
 /// Appends a change to the payload of a record.
-pub(super) fn encode(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) {
-    out.push(match value {
-        Value::Tombstone => DELETE,
-        Value::Inline(_) => PUT,
-        Value::Large(_) => PUT_LARGE,
+pub(super) fn encode(out: &mut Vec<u8>, key: &[u8], content: Content<'_>) {
+    let Content { value, expires_at } = content;
+    out.push(match (value, expires_at) {
+        (Value::Tombstone, _) => DELETE,
+        (Value::Inline(_), None) => PUT,
+        (Value::Inline(_), Some(_)) => PUT_EXPIRING,
+        (Value::Large(_), None) => PUT_LARGE,
+        (Value::Large(_), Some(_)) => PUT_LARGE_EXPIRING,
     });
     put_bytes(out, key);
+    out.extend(expires_at.iter().flat_map(|time| time.to_le_bytes()));
     match value {
         Value::Tombstone => {}
         Value::Inline(value) => put_bytes(out, value),
@@ -48,28 +77,41 @@ pub(super) fn decode(
     payload: &[u8],
     count: u64,
     seed: Seed,
-    take: impl FnMut(Change<'_>) -> Result<()>,
+    take: impl FnMut(Logged<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut changes = Vec::new();
     let mut fields = Decoder::new(payload);
     while !fields.rest().is_empty() {
-        let change = fields.u8()?;
-        let key = fields.sized_bytes()?;
-        let value = match change {
-            PUT => Value::Inline(fields.sized_bytes()?),
-            DELETE => Value::Tombstone,
-            PUT_LARGE => Value::Large(Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?),
-            change => return Err(Error::field("change in the log", "1, 2 or 3", change)),
-        };
-        let value_size = if let Value::Inline(value) = value { value.len() } else { 0 };
-        within("key size in the log", 0..=KEY_BYTES_MAX as u64, key.len() as u64)?;
-        within("value size in the log", 0..=INLINE_BYTES_MAX as u64, value_size as u64)?;
-        changes.push(Change { hash: KeyHash::of(key, seed), key, value });
+        changes.push(match fields.u8()? {
+            CLEAR => Logged::Clear,
+            change => Logged::Key(decode_change(&mut fields, change, seed)?),
+        });
     }
     if changes.len() as u64 != count {
         return Err(Error::field("changes in a record", count.to_string(), changes.len()));
     }
     changes.into_iter().try_for_each(take)
+}
+
+/// Decodes the fields of a change of one key.
+fn decode_change<'a>(fields: &mut Decoder<'a>, change: u8, seed: Seed) -> Result<Change<'a>> {
+    let key = fields.sized_bytes()?;
+    let expires_at = match change {
+        PUT_EXPIRING | PUT_LARGE_EXPIRING => Some(fields.u64()?),
+        _ => None,
+    };
+    let value = match change {
+        PUT | PUT_EXPIRING => Value::Inline(fields.sized_bytes()?),
+        DELETE => Value::Tombstone,
+        PUT_LARGE | PUT_LARGE_EXPIRING => {
+            Value::Large(Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?)
+        }
+        change => return Err(Error::field("change in the log", "1 to 6", change)),
+    };
+    let value_size = if let Value::Inline(value) = value { value.len() } else { 0 };
+    within("key size in the log", 0..=KEY_BYTES_MAX as u64, key.len() as u64)?;
+    within("value size in the log", 0..=INLINE_BYTES_MAX as u64, value_size as u64)?;
+    Ok(Change { hash: KeyHash::of(key, seed), key, content: Content { value, expires_at } })
 }
 
 /// Refuses a key or a value that is too long.
@@ -92,16 +134,16 @@ mod tests {
 
     const SEED: Seed = Seed(1);
 
-    type Pair = (Vec<u8>, Option<Vec<u8>>);
-
-    fn decoded(payload: &[u8], count: u64) -> Result<Vec<Pair>> {
+    /// Returns the changes of a record as text.
+    fn decoded(payload: &[u8], count: u64) -> Result<Vec<String>> {
         let mut changes = Vec::new();
         decode(payload, count, SEED, |change| {
-            assert_eq!(change.hash, KeyHash::of(change.key, SEED));
-            changes.push(match change.value {
-                Value::Tombstone => (change.key.to_vec(), None),
-                Value::Inline(value) => (change.key.to_vec(), Some(value.to_vec())),
-                Value::Large(pointer) => (change.key.to_vec(), Some(pointer.encode().to_vec())),
+            changes.push(match change {
+                Logged::Clear => "clear".to_owned(),
+                Logged::Key(Change { hash, key, content }) => {
+                    assert_eq!(hash, KeyHash::of(key, SEED));
+                    format!("{} {content:?}", key.escape_ascii())
+                }
             });
             Ok(())
         })?;
@@ -110,21 +152,37 @@ mod tests {
 
     #[test]
     fn changes_come_back_and_no_part_of_a_damaged_record_does() {
+        let pointer = Pointer { first: 7, write: 8, size: 5000 };
+        let changes: [(&[u8], Content<'_>); 6] = [
+            (b"key", Content::lasting(Value::Inline(b"value"))),
+            (b"gone", Content::TOMBSTONE),
+            (b"", Content::lasting(Value::Inline(b""))),
+            (b"large", Content::lasting(Value::Large(pointer))),
+            (b"a", Content { value: Value::Inline(b"1"), expires_at: Some(u64::MAX) }),
+            (b"b", Content { value: Value::Large(pointer), expires_at: Some(3) }),
+        ];
         let mut payload = Vec::new();
-        encode(&mut payload, b"key", Value::Inline(b"value"));
-        encode(&mut payload, b"gone", Value::Tombstone);
-        encode(&mut payload, b"", Value::Inline(b""));
-        let [a, b, c] = &decoded(&payload, 3).unwrap()[..] else { panic!("three changes") };
-        assert_eq!(a, &(b"key".to_vec(), Some(b"value".to_vec())));
-        assert_eq!((b, c), (&(b"gone".to_vec(), None), &(Vec::new(), Some(Vec::new()))));
-        assert!(decoded(&payload, 2).is_err());
-        for cut in 0..payload.len() {
-            assert!(decoded(&payload[..cut], 3).is_err(), "{cut}");
+        let mut expected = Vec::new();
+        for (key, content) in changes {
+            let before = payload.len();
+            encode(&mut payload, key, content);
+            let value = if let Value::Inline(value) = content.value { value } else { &[0; 5000] };
+            assert!(payload.len() - before <= size_max(key, Some(value)));
+            expected.push(format!("{} {content:?}", key.escape_ascii()));
         }
-        payload[0] = 4;
-        assert!(decoded(&payload, 3).is_err());
+        payload.extend(CLEAR_PAYLOAD);
+        expected.push("clear".into());
+        assert_eq!(decoded(&payload, 7).unwrap(), expected);
+        assert!(decoded(&payload, 6).is_err());
+        for cut in 0..payload.len() {
+            assert!(decoded(&payload[..cut], 7).is_err(), "{cut}");
+        }
+        for change in [0, 7, 255] {
+            payload[0] = change;
+            assert!(decoded(&payload, 7).is_err());
+        }
         let mut long = Vec::new();
-        encode(&mut long, &[0; KEY_BYTES_MAX + 1], Value::Tombstone);
+        encode(&mut long, &[0; KEY_BYTES_MAX + 1], Content::TOMBSTONE);
         assert!(decoded(&long, 1).is_err());
     }
 }

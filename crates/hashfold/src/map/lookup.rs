@@ -3,7 +3,7 @@
 use super::{
     block::{BLOCK_SIZE, Block, BlockId},
     core::Core,
-    item::Value,
+    item::{Content, Value},
     large::{self, Owner},
     pointer::Pointer,
     span::Stored,
@@ -15,23 +15,53 @@ use crate::{
 };
 use std::{collections::VecDeque, sync::Arc};
 
+/// The value of a key, and the time from which on the entry is absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiring {
+    /// The value.
+    pub value: Vec<u8>,
+    /// Milliseconds since 1970-01-01 UTC; `None` if the entry does not expire.
+    pub expires_at: Option<u64>,
+}
+
+impl Expiring {
+    pub(super) fn has_expired(&self, now: u64) -> bool {
+        self.expires_at.is_some_and(|time| now >= time)
+    }
+}
+
 /// Where a key may be, after the changes in RAM were searched.
 enum Found {
     /// The value, or `None` if the key is deleted.
-    Value(Option<Vec<u8>>),
-    /// A large value, and the owner of its blocks.
-    Large(Pointer, Option<Owner>),
+    Value(Option<Expiring>),
+    /// A large value.
+    Large(LargeValue),
     /// Not in RAM: the group's blocks at that moment.
     Elsewhere(Arc<Stored>),
 }
 
+/// A large value that is still to be read.
+struct LargeValue {
+    pointer: Pointer,
+    expires_at: Option<u64>,
+    owner: Option<Owner>,
+}
+
+impl LargeValue {
+    fn read(self, core: &Core) -> Result<Expiring> {
+        let value = read_large(core, self.pointer, self.owner.as_ref())?;
+        Ok(Expiring { value, expires_at: self.expires_at })
+    }
+}
+
 /// Looks up a key.
-pub(super) fn get(core: &Core, key: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(super) fn get(core: &Core, key: &[u8]) -> Result<Option<Expiring>> {
     let hash = KeyHash::of(key, core.identity.seed);
-    match in_memory(core, hash, key) {
+    let now = core.now();
+    match in_memory(core, (hash, key), now) {
         Found::Value(value) => Ok(value),
-        Found::Large(pointer, owner) => read_large(core, pointer, owner.as_ref()).map(Some),
-        Found::Elsewhere(stored) => in_blocks(core, &stored, hash, key),
+        Found::Large(value) => value.read(core).map(Some),
+        Found::Elsewhere(stored) => in_blocks(core, &stored, (hash, key), now),
     }
 }
 
@@ -40,31 +70,37 @@ fn read_large(core: &Core, pointer: Pointer, owner: Option<&Owner>) -> Result<Ve
 }
 
 /// Returns the value of a key; reads it if it is large.
-pub(super) fn value(
+pub(super) fn resolve(
     core: &Core,
-    value: Value<'_>,
+    content: Content<'_>,
     owner: Option<&Owner>,
-) -> Result<Option<Vec<u8>>> {
-    match value {
-        Value::Tombstone => Ok(None),
-        Value::Inline(value) => Ok(Some(value.to_vec())),
-        Value::Large(pointer) => read_large(core, pointer, owner).map(Some),
-    }
+) -> Result<Option<Expiring>> {
+    let value = match content.value {
+        Value::Tombstone => return Ok(None),
+        Value::Inline(value) => value.to_vec(),
+        Value::Large(pointer) => read_large(core, pointer, owner)?,
+    };
+    Ok(Some(Expiring { value, expires_at: content.expires_at }))
 }
 
 /// Searches the changes in RAM.
-fn in_memory(core: &Core, hash: KeyHash, key: &[u8]) -> Found {
+fn in_memory(core: &Core, (hash, key): (KeyHash, &[u8]), now: u64) -> Found {
     loop {
         let group = core.directory.find(hash);
         let mut state = group.state();
         if state.is_replaced {
             continue;
         }
-        if let Some((value, owner)) = state.find(hash, key) {
+        if let Some((content, owner)) = state.find(hash, key) {
+            let Content { value, expires_at } = content.at(now);
             return match value {
                 Value::Tombstone => Found::Value(None),
-                Value::Inline(value) => Found::Value(Some(value.to_vec())),
-                Value::Large(pointer) => Found::Large(pointer, owner.cloned()),
+                Value::Inline(value) => {
+                    Found::Value(Some(Expiring { value: value.to_vec(), expires_at }))
+                }
+                Value::Large(pointer) => {
+                    Found::Large(LargeValue { pointer, expires_at, owner: owner.cloned() })
+                }
             };
         }
         if !state.stored.packets.is_empty() {
@@ -83,20 +119,19 @@ fn in_memory(core: &Core, hash: KeyHash, key: &[u8]) -> Found {
 pub(super) fn in_blocks(
     core: &Core,
     stored: &Stored,
-    hash: KeyHash,
-    key: &[u8],
-) -> Result<Option<Vec<u8>>> {
+    (hash, key): (KeyHash, &[u8]),
+    now: u64,
+) -> Result<Option<Expiring>> {
     let file = &*core.space.file;
     let mut bytes = crate::io::Buffer::zeroed(BLOCK_SIZE);
     for id in stored.places(hash, core.identity.id) {
         file.read_at(id.number * BLOCK_SIZE as u64, &mut bytes)?;
         if let Some(found) = find(file, &bytes, id, hash, key)? {
-            return match found {
-                Value::Large(pointer) => {
-                    read_large(core, pointer, stored.owner(pointer.first)).map(Some)
-                }
-                found => value(core, found, None),
+            let owner = match found.value {
+                Value::Large(pointer) => stored.owner(pointer.first),
+                Value::Tombstone | Value::Inline(_) => None,
             };
+            return resolve(core, found.at(now), owner);
         }
     }
     Ok(None)
@@ -109,7 +144,7 @@ fn find<'a>(
     id: BlockId,
     hash: KeyHash,
     key: &[u8],
-) -> Result<Option<Value<'a>>> {
+) -> Result<Option<Content<'a>>> {
     let found = Block::decode(bytes, id).and_then(|block| block.find(hash, key));
     let place = |error: Error| error.at(&file.place().offset(id.number * BLOCK_SIZE as u64));
     found.map_err(place)
@@ -127,15 +162,16 @@ struct Open {
 }
 
 /// Looks up many keys, with their reads in flight together. `values[i]` is that of `keys[i]`.
-pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Expiring>>> {
+    let now = core.now();
     let mut values = vec![None; keys.len()];
     let mut open = Vec::new();
-    let mut large: Vec<(usize, Pointer, Option<Owner>)> = Vec::new();
+    let mut large: Vec<(usize, LargeValue)> = Vec::new();
     for (i, key) in keys.iter().enumerate() {
         let hash = KeyHash::of(key, core.identity.seed);
-        match in_memory(core, hash, key) {
+        match in_memory(core, (hash, key), now) {
             Found::Value(value) => values[i] = value,
-            Found::Large(pointer, owner) => large.push((i, pointer, owner)),
+            Found::Large(value) => large.push((i, value)),
             Found::Elsewhere(stored) => {
                 let places = stored.places(hash, core.identity.id).collect();
                 open.push(Open { key: i, hash, places, stored });
@@ -156,20 +192,23 @@ pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>
             let key = &mut open[i];
             if let Some(found) = find(file, bytes, ids[i], key.hash, keys[key.key])? {
                 key.places.clear();
-                match found {
+                let Content { value, expires_at } = found.at(now);
+                match value {
                     Value::Tombstone => {}
-                    Value::Inline(value) => values[key.key] = Some(value.to_vec()),
+                    Value::Inline(value) => {
+                        values[key.key] = Some(Expiring { value: value.to_vec(), expires_at });
+                    }
                     Value::Large(pointer) => {
                         let owner = key.stored.owner(pointer.first).cloned();
-                        large.push((key.key, pointer, owner));
+                        large.push((key.key, LargeValue { pointer, expires_at, owner }));
                     }
                 }
             }
             Ok(())
         })?;
     }
-    for (i, pointer, owner) in large {
-        values[i] = Some(read_large(core, pointer, owner.as_ref())?);
+    for (i, value) in large {
+        values[i] = Some(value.read(core)?);
     }
     Ok(values)
 }

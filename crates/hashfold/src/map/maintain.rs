@@ -2,7 +2,7 @@
 
 use super::{
     block::BLOCK_SIZE,
-    checkpoint::{self, Goal},
+    checkpoint::{self, Goal, own_numbers},
     contract::contract,
     core::Core,
     flush::{flush, is_crowded, one_flush},
@@ -73,6 +73,7 @@ fn run(core: &Core) -> Result<()> {
 
 /// Merges the group that begins at a hash, given by its high 64 bits, if there is one.
 fn merge_at(core: &Core, start: u64) -> Result<()> {
+    own_numbers(core);
     let _moving = core.moving();
     let groups = core.directory.all();
     let found = groups.binary_search_by_key(&start, |group| group.prefix.start);
@@ -93,6 +94,7 @@ pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
     // The groups to be written, those with the fewest changes first.
     let mut groups: Vec<Arc<Group>> = Vec::new();
     while core.buffered_bytes() > goal {
+        own_numbers(core);
         // If another thread is writing, its progress may suffice. Locks are short, so that no
         // thread waits for more than one flush.
         let Some(_moving) = core.moving_or_released() else { continue };
@@ -139,6 +141,7 @@ fn relieve_filters(core: &Core) -> Result<()> {
 
 /// Writes the changes in RAM that are older than the goal, then a catalog.
 pub(super) fn checkpoint(core: &Core, goal: Goal) -> Result<()> {
+    own_numbers(core);
     collect(core);
     checkpoint::checkpoint(core, goal, || {
         let seq = match goal {
@@ -150,12 +153,17 @@ pub(super) fn checkpoint(core: &Core, goal: Goal) -> Result<()> {
     })
 }
 
-/// Makes merges due that free blocks of packets, if more than half of the bytes in such blocks are
-/// dead: other groups had packets there, and were merged.
+/// Makes merges due that remove many expired entries; and those that free blocks of packets, if more
+/// than half of the bytes in such blocks are dead: other groups had packets there, and were merged.
 fn collect(core: &Core) {
+    let now = core.now();
     let mut blocks: HashMap<u64, (u64, Vec<u64>)> = HashMap::new();
     for group in core.directory.all() {
-        for packet in &group.state().stored.packets {
+        let stored = group.state().stored.clone();
+        if stored.is_stale(now) {
+            core.tasks.add_merge(group.prefix.start);
+        }
+        for packet in &stored.packets {
             let (live, owners) = blocks.entry(packet.block.first).or_default();
             *live += packet.sizes.bytes;
             owners.push(group.prefix.start);
@@ -186,12 +194,14 @@ fn write_older(core: &Core, seq: u64) -> Result<()> {
 
 /// Merges all groups, so that the map is spans only, and joins small ones.
 pub(super) fn merge_all(core: &Core) -> Result<()> {
-    let steps: [fn(&Core, &Arc<Group>) -> Result<()>; 2] = [merge, contract];
-    for step in steps {
-        for group in core.directory.all() {
-            let _moving = core.moving();
-            step(core, &group)?;
-        }
+    own_numbers(core);
+    for group in core.directory.all() {
+        let _moving = core.moving();
+        merge(core, &group)?;
+    }
+    for group in core.directory.all() {
+        let _moving = core.moving();
+        contract(core, &group)?;
     }
     Ok(())
 }

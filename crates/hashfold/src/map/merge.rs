@@ -2,7 +2,7 @@
 //! become a new span, or several if a group is split.
 
 use super::{
-    batch::{Batch, cut, owners, sizes},
+    batch::{Batch, cut, expiries, owners, sizes},
     block::BlockKind,
     core::Core,
     group::{Group, Wear},
@@ -10,7 +10,7 @@ use super::{
     large::Owner,
     list::List,
     prefix::{DEPTH_MAX, Prefix},
-    read::group_run,
+    read::{Part, group_run},
     span::{Span, Stored},
 };
 use crate::error::Result;
@@ -34,6 +34,12 @@ impl Source {
         Some(Source { group: group.clone(), stored: state.stored.clone(), lists })
     }
 
+    /// Whether a merge would change the span.
+    fn is_due(&self, core: &Core) -> bool {
+        let Source { stored, lists, .. } = self;
+        !stored.packets.is_empty() || !lists.is_empty() || stored.expiries().has_expired(core.now())
+    }
+
     /// Returns the owner of a large value.
     fn owner(&self, first: u64) -> Option<&Owner> {
         let in_lists = self.lists.iter().find_map(|list| list.owners.get(first));
@@ -48,9 +54,7 @@ impl Source {
 /// After an error, the group is as it was.
 pub(super) fn merge(core: &Core, group: &Arc<Group>) -> Result<()> {
     match Source::begin(core, group) {
-        Some(source) if !source.stored.packets.is_empty() || !source.lists.is_empty() => {
-            merge_all_of(core, group.prefix, &[source])
-        }
+        Some(source) if source.is_due(core) => merge_all_of(core, group.prefix, &[source]),
         _ => Ok(()),
     }
 }
@@ -69,8 +73,10 @@ pub(super) fn join(core: &Core, range: Prefix, groups: &[Arc<Group>]) -> Result<
 /// Merges groups that divide a key range to one group, or to several if it is too large.
 fn merge_all_of(core: &Core, range: Prefix, sources: &[Source]) -> Result<()> {
     let mut batch = Batch::default();
+    let now = core.now();
     for Source { stored, lists, .. } in sources {
-        let mut run = group_run(&*core.space.file, core.identity, stored, lists)?;
+        let part = Part { stored, lists, hashes: &stored.prefix.hashes(), now };
+        let mut run = group_run(&*core.space.file, core.identity, part)?;
         while run.advance()? {
             batch.push(run.change()?);
         }
@@ -108,7 +114,8 @@ pub(super) fn write_spans<'a>(
     let owners = owners((items, bytes), owner)?;
     let (blocks, write) = core.write_blocks(BlockKind::Span, (items, bytes), &starts)?;
     let fences = starts.iter().map(|start| prefix.fence(items[*start].hash)).collect();
-    let span = Arc::new(Span { blocks, write, fences, sizes: sizes(items), owners });
+    let (sizes, expiries) = (sizes(items), expiries((items, bytes)));
+    let span = Arc::new(Span { blocks, write, fences, sizes, owners, expiries });
     new.push(Stored { prefix, span: Some(span), packets: Vec::new() });
     Ok(())
 }
@@ -151,7 +158,7 @@ fn hand_over(core: &Core, source: &Source, groups: &[Arc<Group>]) -> usize {
     for list in immutable.iter().rev().map(|list| &**list).chain([&active]) {
         list.for_each(|change| {
             let at = groups.partition_point(|group| group.prefix.start <= change.hash.high()) - 1;
-            let owner = list.owner(change.value);
+            let owner = list.owner(change.content.value);
             groups[at].state().active.apply(change, list.first_seq, owner);
         });
     }

@@ -18,6 +18,8 @@
 //! - [`Map`] takes changes and lookups from many threads. A change is durable when the call returns,
 //!   or later ([`Durability`]). After a crash, durable changes are there, and no part of any other.
 //! - [`Transaction`]: several reads and writes, as if at one moment.
+//! - An entry may expire ([`Map::put_expiring`]): from that time on it is absent to all reads, and
+//!   the next merge of its group removes it.
 //! - [`salvage`]: what a damaged map still holds, as a run.
 //! - [`Snapshot`]: the state at one moment; its [`Snapshot::scan`] is a [`Run`](crate::run::Run),
 //!   from which any other data set is built.
@@ -39,6 +41,8 @@ mod core;
 #[cfg(test)]
 mod crash;
 mod directory;
+mod entries;
+mod expiries;
 mod flush;
 mod group;
 mod handle;
@@ -71,11 +75,14 @@ mod write;
 pub use self::{
     block::KEY_BYTES_MAX,
     handle::Map,
+    lookup::Expiring,
     options::{Durability, MAP_MEMORY_MIN, MapOptions, MapStats},
     pointer::VALUE_BYTES_MAX,
     salvage::{Loss, Lost, Salvage, salvage},
+    sizes::EntryBounds,
     snapshot::{Scan, Snapshot},
     transaction::Transaction,
     usage::MapSpace,
     verify::{MapFigures, verify},
+    write::Write,
 };

@@ -171,7 +171,8 @@ impl MapOptions {
 #[non_exhaustive]
 pub struct MapStats {
     /// Upper bound on the number of entries: changes that are not merged yet may replace or delete
-    /// entries. Exact after [`Map::compact`](super::Map::compact).
+    /// entries, and expired entries count until a merge removes them. Exact after
+    /// [`Map::compact`](super::Map::compact).
     pub entries_max: u64,
     /// Number of groups.
     pub groups: u64,

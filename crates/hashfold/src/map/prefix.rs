@@ -33,6 +33,21 @@ impl Prefix {
         Some(Prefix { start: self.start & !(1 << (DEPTH_MAX - self.depth)), depth })
     }
 
+    /// Returns all prefixes of this length in bits, in order.
+    pub(super) fn all(depth: u8) -> Vec<Prefix> {
+        let mut prefixes = vec![Prefix::ALL];
+        for _ in 0..depth {
+            prefixes = prefixes.into_iter().flat_map(Prefix::halves).collect();
+        }
+        prefixes
+    }
+
+    /// Returns the hashes of the range.
+    pub(super) fn hashes(self) -> RangeInclusive<KeyHash> {
+        let after = self.end().map_or(0, |end| u128::from(end) << 64);
+        self.first()..=KeyHash::from_bits(after.wrapping_sub(1))
+    }
+
     /// Returns the first hash.
     pub(super) fn first(self) -> KeyHash {
         KeyHash::from_bits(u128::from(self.start) << 64)
@@ -51,12 +66,6 @@ impl Prefix {
     /// Returns the 32 bits of a hash after the prefix.
     pub(super) fn fence(self, hash: KeyHash) -> u32 {
         ((hash.bits() << self.depth) >> 96) as u32
-    }
-
-    /// Returns the range as hashes.
-    pub(super) fn hashes(self) -> RangeInclusive<KeyHash> {
-        let end = self.end().map_or(u128::MAX, |end| (u128::from(end) << 64) - 1);
-        self.first()..=KeyHash::from_bits(end)
     }
 
     /// Returns the first hash with this fence.
@@ -95,6 +104,9 @@ mod tests {
             assert_eq!((low.depth, high.depth), (depth + 1, depth + 1));
             assert!(low.contains(low.first()) && !high.contains(low.first()));
             assert_eq!([low, high].map(Prefix::parent), [Some(prefix); 2]);
+            let ends = [*low.hashes().end(), *high.hashes().start()].map(KeyHash::bits);
+            assert_eq!(ends[0] + 1, ends[1]);
+            assert_eq!(high.hashes().end(), prefix.hashes().end());
             assert_eq!((high.fence(high.first()), prefix.fence(high.first())), (0, 1 << 31));
             assert_eq!(
                 (prefix.first_with(0), prefix.first_with(1 << 31)),
@@ -109,5 +121,8 @@ mod tests {
         assert_eq!(Prefix::ALL.parent(), None);
         assert_eq!(prefix.start, 0xaaaa_aaaa_aaaa_aaaa);
         assert_eq!(prefix.end(), Some(prefix.start + 1));
+        assert_eq!(Prefix::ALL.hashes().end().bits(), u128::MAX);
+        assert_eq!(Prefix::all(3).len(), 8);
+        assert_eq!(Prefix::all(3)[5], Prefix { start: 5 << 61, depth: 3 });
     }
 }

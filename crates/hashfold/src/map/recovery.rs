@@ -8,7 +8,7 @@ use super::{
     group::Group,
     item::Value,
     large::Owners,
-    log,
+    log::{self, Logged},
     maintain::relieve,
     options::MapOptions,
     prefix::Prefix,
@@ -46,11 +46,6 @@ fn segments(wal_bytes: u64) -> Segments {
 /// The largest generation. Only a damaged manifest has a larger one.
 const GENERATION_MAX: u64 = u64::MAX / 2;
 
-/// More than the number of writes between two checkpoints. Blocks that were written after the last
-/// checkpoint before a crash must not pass for blocks that are written now. A second crash before the next
-/// checkpoint uses the same numbers again.
-const WRITES_LOST_MAX: u64 = 1 << 28;
-
 /// Creates a map.
 ///
 /// # Errors
@@ -81,11 +76,14 @@ pub(super) fn begin(folder: &Path, options: MapOptions) -> Result<Core> {
     let identity = Identity { seed: options.seed.unwrap_or_else(|| Seed(random())), id: random() };
     let file = folder.disk.create(&folder.path.join(DATA_NAME), options.access)?;
     file.write_at(0, &Header::new(FileKind::MapData, identity.seed, identity.id).encode())?;
-    let groups = first_groups(options.shape.first_depth);
+    let groups: Vec<Stored> =
+        Prefix::all(options.shape.first_depth).into_iter().map(Stored::empty).collect();
     let start = Start {
         directory: directory(&groups, identity.seed),
-        published: Published { generation: 0, seq: 0, images: Vec::new() },
+        published: Published { generation: 0, seq: 0, logged: 0, images: Vec::new() },
         next_write: 1,
+        // No process has written to this file before.
+        owns_numbers: true,
         attributes: options.attributes.clone(),
     };
     Ok(Core::new(folder, (identity, options), Space::new(file)?, start))
@@ -124,8 +122,14 @@ pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
     let images = vec![groups.iter().cloned().map(Arc::new).collect()];
     let start = Start {
         directory: directory(&groups, identity.seed),
-        published: Published { generation: manifest.generation, seq: position.seq, images },
-        next_write: position.next_write + WRITES_LOST_MAX,
+        published: Published {
+            generation: manifest.generation,
+            seq: position.seq,
+            logged: position.logged,
+            images,
+        },
+        next_write: position.next_write,
+        owns_numbers: false,
         attributes: manifest.attributes,
     };
     let core = Core::new(folder, (identity, options), space, start);
@@ -156,14 +160,6 @@ fn open_data(
     Ok(file)
 }
 
-fn first_groups(depth: u8) -> Vec<Stored> {
-    let mut prefixes = vec![Prefix::ALL];
-    for _ in 0..depth {
-        prefixes = prefixes.into_iter().flat_map(Prefix::halves).collect();
-    }
-    prefixes.into_iter().map(Stored::empty).collect()
-}
-
 fn directory(groups: &[Stored], seed: Seed) -> Directory {
     Directory::new(groups.iter().map(|stored| Group::new(stored.clone(), seed)).collect())
 }
@@ -178,8 +174,12 @@ fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Cor
     let wal = Wal::open(home, segments(core.options.wal_bytes), seq..logged, &mut |record| {
         relieve(&core, core.options.shape.buffer_bytes)?;
         core.counters.log_bytes.fetch_add(record.payload.len() as u64, SeqCst);
-        log::decode(record.payload, record.count, seed, |change| {
-            let owner = match change.value {
+        log::decode(record.payload, record.count, seed, |logged| {
+            let Logged::Key(change) = logged else {
+                core.clear();
+                return Ok(());
+            };
+            let owner = match change.content.value {
                 Value::Large(pointer) => Some(owners.claim(&core.space, pointer)?),
                 Value::Tombstone | Value::Inline(_) => None,
             };

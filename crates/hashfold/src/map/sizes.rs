@@ -7,6 +7,15 @@ use crate::{
     run::{SizeRange, Summary},
 };
 
+/// Bounds on the number of entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryBounds {
+    /// Minimum.
+    pub min: u64,
+    /// Maximum.
+    pub max: u64,
+}
+
 /// The number of entries, and bounds on their sizes in bytes. A minimum above the maximum means
 /// that there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +72,7 @@ impl Sizes {
         self.entries += 1;
         self.keys = widen(self.keys, item.key_size);
         self.bytes += item.size() as u64;
-        if item.is_large() {
+        if item.form.is_large {
             let (min, max) = self.large.range;
             self.large.bytes += u64::from(item.large_size);
             self.large.range = (min.min(item.large_size), max.max(item.large_size));

@@ -1,13 +1,14 @@
 //! The state of a map at one moment.
 
 use super::{
+    Expiring,
     core::Core,
     item::{Change, Value},
     large::{self, Owner},
     list::List,
     lookup::{self, in_blocks},
     pointer::Pointer,
-    read::{Changes, group_run},
+    read::{Changes, Part, group_run},
     span::Stored,
 };
 use crate::{
@@ -17,7 +18,8 @@ use crate::{
 };
 use std::{fmt, sync::Arc};
 
-/// The state of a map at one moment. Later changes do not show in it. Cheap to clone.
+/// The state of a map at one moment. Later changes do not show in it, and entries do not expire in
+/// it. Cheap to clone.
 ///
 /// A snapshot keeps the blocks of its moment: the data file may grow while it exists. The map stays
 /// open, and locked, until its snapshots are dropped.
@@ -29,6 +31,8 @@ struct State {
     /// All groups in order.
     groups: Vec<View>,
     seq: u64,
+    /// The moment, in milliseconds since 1970-01-01 UTC.
+    now: u64,
 }
 
 /// A group at one moment.
@@ -57,7 +61,9 @@ pub(super) fn take(core: &Arc<Core>) -> Snapshot {
         let lists = state.end_active(seed).to_vec();
         View { stored: state.stored.clone(), lists }
     });
-    Snapshot(Arc::new(State { core: core.clone(), groups, seq }))
+    // The time is read last: no merge before has dropped an entry that has not expired now.
+    let now = core.now();
+    Snapshot(Arc::new(State { core: core.clone(), groups, seq, now }))
 }
 
 impl Snapshot {
@@ -71,31 +77,56 @@ impl Snapshot {
         &self.0.groups
     }
 
+    /// Returns the moment, in milliseconds since 1970-01-01 UTC.
+    pub(super) fn now(&self) -> u64 {
+        self.0.now
+    }
+
     /// Looks up a key.
     ///
     /// # Errors
     /// The device failed, or a block is damaged.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        let (key, core) = (key.as_ref(), &self.0.core);
-        let hash = KeyHash::of(key, core.identity.seed);
-        let start = |view: &View| view.stored.prefix.start;
-        let at = self.0.groups.partition_point(|view| start(view) <= hash.high()) - 1;
-        let View { stored, lists } = &self.0.groups[at];
-        if let Some((value, owner)) = lists.iter().find_map(|list| list.find_owned(hash, key)) {
-            return lookup::value(core, value, owner);
-        }
-        in_blocks(core, stored, hash, key)
+        Ok(self.get_expiring(key)?.map(|found| found.value))
     }
 
-    /// Returns all entries, as a run. Reads one group at a time into memory.
+    /// Looks up a key. Returns the time at which the entry expires, too.
+    ///
+    /// # Errors
+    /// The errors of [`Snapshot::get`].
+    pub fn get_expiring(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiring>> {
+        let (key, State { core, now, .. }) = (key.as_ref(), &*self.0);
+        let hash = KeyHash::of(key, core.identity.seed);
+        let View { stored, lists } = &self.0.groups[self.position(hash)];
+        if let Some((content, owner)) = lists.iter().find_map(|list| list.find_owned(hash, key)) {
+            return lookup::resolve(core, content.at(*now), owner);
+        }
+        in_blocks(core, stored, (hash, key), *now)
+    }
+
+    /// Returns the index of the group that has a hash.
+    fn position(&self, hash: KeyHash) -> usize {
+        let start = |view: &View| view.stored.prefix.start;
+        self.0.groups.partition_point(|view| start(view) <= hash.high()) - 1
+    }
+
+    /// Returns all entries, as a run without the times at which they expire. Reads one group at a
+    /// time into memory.
     pub fn scan(&self) -> Scan {
-        let sizes = self.0.groups.iter().flat_map(|view| {
+        self.scan_from(KeyHash::from_bits(0))
+    }
+
+    /// Returns the entries whose hashes are `first` or larger, as a run, as [`Snapshot::scan`] does.
+    /// Groups and blocks before them are not read.
+    pub fn scan_from(&self, first: KeyHash) -> Scan {
+        let next = self.position(first);
+        let sizes = self.0.groups[next..].iter().flat_map(|view| {
             let lists = view.lists.iter().map(|list| list.sizes());
             let packets = view.stored.packets.iter().map(|packet| packet.sizes);
             lists.chain(packets).chain(view.stored.span.iter().map(|span| span.sizes))
         });
         let summary = sizes.map(|sizes| sizes.summary()).fold(Summary::EMPTY, Summary::union);
-        Scan { snapshot: self.clone(), summary, next: 0, current: None, large: Vec::new() }
+        Scan { snapshot: self.clone(), summary, first, next, current: None, large: Vec::new() }
     }
 }
 
@@ -111,6 +142,8 @@ impl fmt::Debug for Snapshot {
 pub struct Scan {
     snapshot: Snapshot,
     summary: Summary,
+    /// Entries with smaller hashes are left out.
+    first: KeyHash,
     /// Index of the next group.
     next: usize,
     /// The entries of the group before it.
@@ -142,23 +175,26 @@ impl Run for Scan {
             if let Some(current) = &mut self.current
                 && current.advance()?
             {
-                if let Value::Large(pointer) = current.change()?.value {
+                if let Value::Large(pointer) = current.change()?.content.value {
                     self.large = self.read_large(pointer)?;
                 }
                 return Ok(true);
             }
             self.current = None;
-            let State { core, groups, .. } = &*self.snapshot.0;
+            let State { core, groups, now, .. } = &*self.snapshot.0;
             let Some(View { stored, lists }) = groups.get(self.next) else { return Ok(false) };
             self.next += 1;
-            self.current = Some(group_run(&*core.space.file, core.identity, stored, lists)?);
+            let hashes = stored.prefix.hashes();
+            let hashes = &(self.first.max(*hashes.start())..=*hashes.end());
+            let part = Part { stored, lists, hashes, now: *now };
+            self.current = Some(group_run(&*core.space.file, core.identity, part)?);
         }
     }
 
     fn entry(&self) -> Entry<'_> {
         let current = self.current.as_ref().expect("the last advance returned true");
-        let Change { hash, key, value } = current.change().expect("it was decoded before");
-        let value = match value {
+        let Change { hash, key, content } = current.change().expect("it was decoded before");
+        let value = match content.value {
             Value::Tombstone => None,
             Value::Inline(value) => Some(value),
             Value::Large(_) => Some(&self.large[..]),

@@ -54,9 +54,9 @@ struct Free {
 /// Whether free blocks take space on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backing {
-    /// They do, at least in part.
+    /// All of them or some take space.
     Allocated,
-    /// A hole in the file.
+    /// None does: they are a hole in the file.
     Hole,
 }
 

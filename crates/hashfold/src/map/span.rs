@@ -3,13 +3,17 @@
 use super::{
     block::{BLOCK_SIZE, BlockId, BlockKind},
     bloom::Bloom,
+    expiries::Expiries,
     large::{self, Owner},
     prefix::Prefix,
     sizes::Sizes,
     space::Blocks,
 };
 use crate::key::KeyHash;
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::{Range, RangeInclusive},
+    sync::Arc,
+};
 
 /// The entries of a group in consecutive blocks, in order of (hash, key).
 #[derive(Debug)]
@@ -22,6 +26,7 @@ pub(super) struct Span {
     pub(super) sizes: Sizes,
     /// Owners of the large values, ascending by their first blocks.
     pub(super) owners: Box<[Owner]>,
+    pub(super) expiries: Expiries,
 }
 
 /// Changes of a group in a block, which may have packets of other groups, too.
@@ -86,6 +91,13 @@ impl Stored {
         packets.map(move |packet| packet.id(file_id)).chain(spans)
     }
 
+    /// Returns the blocks of the span that may have these hashes, which are in the group's key range.
+    pub(super) fn span_part(&self, hashes: &RangeInclusive<KeyHash>) -> Range<usize> {
+        let Some(span) = &self.span else { return 0..0 };
+        let blocks = |hash: KeyHash| candidates(&span.fences, self.prefix.fence(hash));
+        blocks(*hashes.start()).start..blocks(*hashes.end()).end
+    }
+
     /// Returns the owner of a large value.
     pub(super) fn owner(&self, first: u64) -> Option<&Owner> {
         self.owners().find_map(|owners| large::find(owners, first))
@@ -95,6 +107,17 @@ impl Stored {
     pub(super) fn owners(&self) -> impl Iterator<Item = &[Owner]> {
         let packets = self.packets.iter().map(|packet| &*packet.owners);
         packets.chain(self.span.iter().map(|span| &*span.owners))
+    }
+
+    /// Returns when the entries of the span expire.
+    pub(super) fn expiries(&self) -> Expiries {
+        self.span.as_ref().map_or(Expiries::default(), |span| span.expiries)
+    }
+
+    /// Whether at least a quarter of the span has expired.
+    pub(super) fn is_stale(&self, now: u64) -> bool {
+        let is_stale = |span: &Arc<Span>| span.expiries.are_many(now, span.sizes.entries);
+        self.span.as_ref().is_some_and(is_stale)
     }
 
     /// Returns the number of blocks in the span.

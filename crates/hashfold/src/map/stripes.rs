@@ -36,6 +36,8 @@ pub(super) struct Stripe {
     recent: HashMap<u128, u64>,
     /// Number of hashes at which those are removed that no open transaction needs.
     recent_max: usize,
+    /// The sequence number of the last change of all hashes together; 0 if there was none.
+    all_changed: u64,
 }
 
 impl Default for Stripes {
@@ -129,11 +131,19 @@ impl Held<'_> {
         }
     }
 
+    /// Records a change of all hashes. All stripes are locked.
+    pub(super) fn note_all(&mut self, seq: u64) {
+        assert_eq!(self.stripes.len(), self.all.stripes.len());
+        self.stripes.iter_mut().for_each(|(_, stripe)| stripe.all_changed = seq);
+    }
+
     /// Returns the sequence number of the last recorded change of a hash.
     pub(super) fn last_change(&self, hash: KeyHash) -> Option<u64> {
         let index = index_of(hash);
         let stripe = self.stripes.iter().find(|(i, _)| *i == index);
-        stripe.expect("the stripe is locked").1.recent.get(&hash.bits()).copied()
+        let (_, stripe) = stripe.expect("the stripe is locked");
+        let last = stripe.recent.get(&hash.bits()).copied();
+        last.max((stripe.all_changed > 0).then_some(stripe.all_changed))
     }
 }
 
@@ -172,5 +182,10 @@ mod tests {
         let held = stripes.lock([KeyHash::from_bits(0)].into_iter());
         assert_eq!(held.last_change(KeyHash::from_bits(19_999)), Some(20_000));
         assert_eq!(held.last_change(KeyHash::from_bits(0)), None);
+        drop(held);
+        stripes.lock_all().note_all(30_000);
+        let held = stripes.lock_all();
+        assert_eq!(held.last_change(KeyHash::from_bits(19_999)), Some(30_000));
+        assert_eq!(held.last_change(KeyHash::from_bits(u128::MAX)), Some(30_000));
     }
 }

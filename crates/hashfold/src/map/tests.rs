@@ -8,12 +8,16 @@ use crate::{
     io::{Access, CountingDisk, Disk, FaultPlan, FaultyDisk, MemoryDisk},
     key::{KeyHash, Seed},
     run::{Run, VecRun},
-    work::{Executor, Inline, Threads, Watch, testing::Late},
+    work::{Clock, Executor, Inline, ManualClock, Signal, Threads, Watch, testing::Late},
 };
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
 pub(super) const SEED: Seed = Seed(11);
@@ -45,6 +49,34 @@ fn on(disk: &MemoryDisk, executor: Arc<dyn Executor>) -> MapOptions {
 
 /// A model of a map.
 pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A model of a map whose entries may expire.
+#[derive(Clone, Default)]
+pub(super) struct Timed(BTreeMap<Vec<u8>, Expiring>);
+
+impl Timed {
+    pub(super) fn apply(&mut self, change: Write<'_>) {
+        let Write { key, value, expires_at } = change;
+        match value.map(<[u8]>::to_vec) {
+            Some(value) => _ = self.0.insert(key.to_vec(), Expiring { value, expires_at }),
+            None => _ = self.0.remove(key),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn get(&self, key: &[u8], now: u64) -> Option<&Expiring> {
+        self.0.get(key).filter(|found| found.expires_at.is_none_or(|time| now < time))
+    }
+
+    /// Returns the entries that have not expired.
+    pub(super) fn at(&self, now: u64) -> Model {
+        let live = self.0.keys().filter_map(|key| Some((key, self.get(key, now)?)));
+        live.map(|(key, found)| (key.clone(), found.value.clone())).collect()
+    }
+}
 
 /// Random numbers that follow from a seed.
 pub(super) struct Numbers(u64);
@@ -78,6 +110,35 @@ impl Numbers {
         let byte = self.below(256) as u8;
         vec![byte; size as usize]
     }
+
+    /// Returns how long an entry lives, in milliseconds: often short, sometimes not at all.
+    pub(super) fn expiry(&mut self) -> u64 {
+        let longest = [1, 30, 300, 3000][self.below(4) as usize];
+        self.below(longest).into()
+    }
+
+    /// Returns a change.
+    pub(super) fn change(&mut self, keys: u32, now: u64) -> Written {
+        let key = self.key(keys);
+        let value = (self.below(4) > 0).then(|| self.value());
+        let expires_at = (self.below(3) == 0).then(|| now + self.expiry());
+        Written { key, value, expires_at }
+    }
+}
+
+/// A change with its bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    pub(super) key: Vec<u8>,
+    pub(super) value: Option<Vec<u8>>,
+    pub(super) expires_at: Option<u64>,
+}
+
+impl Written {
+    pub(super) fn as_write(&self) -> Write<'_> {
+        let Written { key, value, expires_at } = self;
+        Write { key, value: value.as_deref(), expires_at: *expires_at }
+    }
 }
 
 /// Checks that a map has the entries of a model, by all kinds of reads.
@@ -97,10 +158,13 @@ pub(super) fn check(map: &Map, model: &Model, keys: u32, moment: &str) {
     for key in all.iter().step_by(11) {
         assert_eq!(snapshot.get(key).unwrap().as_ref(), model.get(*key), "{moment}: {key:?}");
     }
+    check_pages(map, model, moment);
     let report = map.verify(&Watch::default()).unwrap();
     assert!(report.is_sound(), "{moment}: {}", report.damage[0]);
     let stats = map.stat();
     assert!(stats.entries_max >= model.len() as u64, "{moment}");
+    assert!(map.entries().max >= model.len() as u64, "{moment}");
+    assert_eq!(map.count().unwrap(), model.len() as u64, "{moment}");
     check_ranges(map, moment);
 }
 
@@ -113,6 +177,50 @@ fn check_ranges(map: &Map, moment: &str) {
         end = range.end();
     }
     assert_eq!(end, None, "{moment}");
+}
+
+/// Checks that a map has the entries of a model at a time.
+#[track_caller]
+pub(super) fn check_timed(map: &Map, (model, now): (&Timed, u64), keys: u32, moment: &str) {
+    check(map, &model.at(now), keys, moment);
+    let keys: Vec<&Vec<u8>> = model.0.keys().collect();
+    for (key, found) in keys.iter().zip(map.get_many_expiring(&keys).unwrap()) {
+        assert_eq!(found.as_ref(), model.get(key, now), "{moment}: {key:?}");
+    }
+    // Expired entries may be there still.
+    assert!(map.entries().min <= model.0.len() as u64, "{moment}");
+}
+
+/// Checks pages of entries, and a scan from a hash on.
+#[track_caller]
+fn check_pages(map: &Map, model: &Model, moment: &str) {
+    let mut expected: Vec<_> = model.iter().collect();
+    expected.sort_by_key(|(key, _)| KeyHash::of(key, SEED));
+    let hash_at = |i: usize| {
+        let hash = expected.get(i).map(|(key, _)| KeyHash::of(key, SEED));
+        hash.unwrap_or(KeyHash::from_bits(u128::MAX))
+    };
+    let check_page = |at: usize, limit: usize| {
+        let page = map.entries_from(hash_at(at), limit).unwrap();
+        let found = page.iter().map(|(key, found)| (key, &found.value));
+        let expected = expected[at..].iter().copied().take(limit);
+        assert!(found.eq(expected), "{moment}: {limit} from {at} on");
+    };
+    let part = model.len() / 3;
+    (0..=model.len()).step_by(part + 1).for_each(|at| check_page(at, part + 1));
+    check_page(part, 3);
+    check_page(model.len() - part, 1);
+    check_page(0, 0);
+    let mut scan = map.snapshot().scan_from(hash_at(part));
+    for (key, value) in &expected[part..] {
+        assert!(scan.advance().unwrap(), "{moment}");
+        assert_eq!(
+            (scan.entry().key, scan.entry().value),
+            (&key[..], Some(&value[..])),
+            "{moment}"
+        );
+    }
+    assert!(!scan.advance().unwrap(), "{moment}");
 }
 
 /// Returns the entries of a scan, which must ascend and have the bounds of its summary.
@@ -139,38 +247,59 @@ fn scanned(snapshot: &Snapshot) -> Model {
     found
 }
 
-/// Applies random operations to a map and a model.
+/// Applies random operations to a map and a model. A step takes a millisecond.
 fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
     let disk = MemoryDisk::default();
-    let open = || Map::open_or_create_with(folder(), on(&disk, executor.clone())).unwrap();
+    let clock = ManualClock::new(1);
+    let options = on(&disk, executor.clone());
+    let env = Env { clock: Arc::new(clock.clone()), ..options.env.clone() };
+    let options = options.env(env);
+    let open = || Map::open_or_create_with(folder(), options.clone()).unwrap();
+    let now = || clock.now().as_millis() as u64;
     let mut map = open();
-    let mut model = Model::new();
+    let mut model = Timed::default();
     let mut old: Option<(Snapshot, Model)> = None;
     let mut random = Numbers::new(seed);
     for step in 0..steps {
         let moment = format!("seed {seed}, step {step}");
         let shrinks = step / 250 % 3 == 2;
+        clock.advance(Duration::from_millis(1));
         match random.below(1000) {
-            0..500 if !shrinks || random.below(10) == 0 => {
+            0..400 if !shrinks || random.below(10) == 0 => {
                 let (key, value) = (random.key(keys), random.value());
                 map.put(&key, &value).unwrap();
-                model.insert(key, value);
+                model.apply(Write::put(&key, &value));
+            }
+            400..500 => {
+                let (key, value) = (random.key(keys), random.value());
+                let time = now() + random.expiry();
+                map.put_expiring(&key, &value, time).unwrap();
+                model.apply(Write { expires_at: Some(time), ..Write::put(&key, &value) });
             }
             0..650 => {
                 let key = random.key(keys);
                 map.delete(&key).unwrap();
-                model.remove(&key);
+                model.apply(Write::delete(&key));
             }
-            650..750 => {
+            650..700 => {
                 let count = random.below(20);
                 let pairs: Vec<_> =
                     (0..count).map(|_| (random.key(keys), random.value())).collect();
                 map.put_many(pairs.iter().map(|(key, value)| (key, value))).unwrap();
-                model.extend(pairs);
+                pairs.iter().for_each(|(key, value)| model.apply(Write::put(key, value)));
+            }
+            700..750 => {
+                let changes: Vec<_> =
+                    (0..random.below(20)).map(|_| random.change(keys, now())).collect();
+                let changes: Vec<Write<'_>> = changes.iter().map(Written::as_write).collect();
+                let seq = map.seq();
+                assert_eq!(map.write(&changes).unwrap(), seq + changes.len() as u64);
+                changes.into_iter().for_each(|change| model.apply(change));
             }
             750..980 => {
                 let key = random.key(keys);
-                assert_eq!(map.get(&key).unwrap().as_ref(), model.get(&key), "{moment}");
+                let found = map.get_expiring(&key).unwrap();
+                assert_eq!(found.as_ref(), model.get(&key, now()), "{moment}");
             }
             980..985 => map.checkpoint().unwrap(),
             985..987 => map.compact().unwrap(),
@@ -178,7 +307,7 @@ fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
                 if let Some((snapshot, then)) = old.take() {
                     assert!(scanned(&snapshot) == then, "{moment}: an old snapshot");
                 }
-                old = Some((map.snapshot(), model.clone()));
+                old = Some((map.snapshot(), model.at(now())));
             }
             990..995 => {
                 old = None;
@@ -188,15 +317,20 @@ fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
                     drop(map);
                 }
                 map = open();
-                check(&map, &model, keys, &moment);
+                check_timed(&map, (&model, now()), keys, &moment);
             }
-            _ => check(&map, &model, keys, &moment),
+            995..996 => {
+                map.clear().unwrap();
+                model.clear();
+                check_timed(&map, (&model, now()), keys, &moment);
+            }
+            _ => check_timed(&map, (&model, now()), keys, &moment),
         }
     }
     assert!(map.background_error().is_none());
-    check(&map, &model, keys, "at the end");
+    check_timed(&map, (&model, now()), keys, "at the end");
     drop(old);
-    check_space(map, &model);
+    check_space(map, &model.at(now()));
 }
 
 /// Checks that no block is lost: after a compaction, all blocks are in spans or free.
@@ -258,7 +392,7 @@ fn groups_are_in_proportion_to_the_entries_after_deletions() {
     let old = map.snapshot();
     (0..20_000).filter(|i| i % 100 > 0).for_each(|i| _ = map.delete(key(i)).unwrap());
     let deleted = map.stat().groups;
-    assert!(deleted < full.groups / 2, "{deleted} of {}", full.groups);
+    assert!(deleted < full.groups, "{deleted} of {}", full.groups);
     map.compact().unwrap();
     let stats = map.stat();
     assert!(stats.groups <= 2 && stats.entries_max == 200, "{stats:?}");
@@ -669,4 +803,321 @@ fn check_damaged(map: &Map, pairs: &[(Vec<u8>, Vec<u8>)], random: &mut Numbers) 
         assert_eq!(map.get(&key).unwrap(), Some(value));
     }
     refused
+}
+
+/// A clock that is set by the test, also backwards.
+#[derive(Debug, Default)]
+struct SetClock(AtomicU64);
+
+impl Clock for SetClock {
+    fn now(&self) -> Duration {
+        self.unix_time()
+    }
+
+    fn unix_time(&self) -> Duration {
+        Duration::from_millis(self.0.load(SeqCst))
+    }
+
+    fn wait(&self, _: &Signal, _: u64, _: Duration) {}
+}
+
+/// Makes a map with a clock.
+fn with_clock() -> (Map, Arc<SetClock>) {
+    let clock = Arc::new(SetClock::default());
+    let options = tiny(Env { clock: clock.clone(), ..Env::simulated(1) });
+    (Map::create(folder(), options).unwrap(), clock)
+}
+
+/// Checks by all kinds of reads that a key has this value, or none.
+#[track_caller]
+fn check_key(map: &Map, key: &str, expected: Option<(&str, Option<u64>)>) {
+    let expected = expected.map(|(value, expires_at)| Expiring { value: value.into(), expires_at });
+    assert_eq!(map.get_expiring(key).unwrap(), expected);
+    assert_eq!(map.get_many_expiring(&[key]).unwrap().pop(), Some(expected.clone()));
+    assert_eq!(map.contains(key).unwrap(), expected.is_some());
+    assert_eq!(map.transaction().get_expiring(key).unwrap(), expected);
+    assert_eq!(map.snapshot().get_expiring(key).unwrap(), expected);
+    let page = map.entries_from(KeyHash::from_bits(0), 1000).unwrap();
+    assert_eq!(
+        page.into_iter().find(|found| found.0 == key.as_bytes()).map(|found| found.1),
+        expected
+    );
+    let value = expected.map(|found| found.value);
+    assert_eq!(scanned(&map.snapshot()).get(key.as_bytes()), value.as_ref());
+}
+
+/// Whether the entry and an older one are in RAM, in a packet or in a span.
+#[test]
+fn an_expired_entry_is_absent_and_hides_older_ones() {
+    let nothing = |_: &Map| {};
+    let flush = |map: &Map| map.checkpoint().unwrap();
+    let merge = |map: &Map| map.compact().unwrap();
+    let steps: [&dyn Fn(&Map); 3] = [&nothing, &flush, &merge];
+    for (older, newer) in
+        steps.iter().flat_map(|older| steps.iter().map(move |newer| (older, newer)))
+    {
+        let (map, clock) = with_clock();
+        map.put("other", "there").unwrap();
+        map.put("key", "older").unwrap();
+        older(&map);
+        map.put_expiring("key", "newer", 10).unwrap();
+        newer(&map);
+        check_key(&map, "key", Some(("newer", Some(10))));
+        clock.0.store(9, SeqCst);
+        check_key(&map, "key", Some(("newer", Some(10))));
+        let snapshot = map.snapshot();
+        clock.0.store(10, SeqCst);
+        check_key(&map, "key", None);
+        check_key(&map, "other", Some(("there", None)));
+        assert_eq!(map.count().unwrap(), 1);
+        for step in steps {
+            step(&map);
+            check_key(&map, "key", None);
+        }
+        assert_eq!(map.entries(), EntryBounds { min: 1, max: 1 });
+        assert_eq!(snapshot.get("key").unwrap().as_deref(), Some(&b"newer"[..]));
+        assert_eq!(scanned(&snapshot).len(), 2);
+        // A map that goes on without an expiry.
+        map.put("key", "lasting").unwrap();
+        clock.0.store(100, SeqCst);
+        check_key(&map, "key", Some(("lasting", None)));
+    }
+}
+
+#[test]
+fn a_clock_that_goes_back_revives_nothing() {
+    let (map, clock) = with_clock();
+    map.put_expiring("key", "value", 10).unwrap();
+    clock.0.store(10, SeqCst);
+    check_key(&map, "key", None);
+    clock.0.store(5, SeqCst);
+    check_key(&map, "key", None);
+    map.put_expiring("key", "value", 10).unwrap();
+    check_key(&map, "key", None);
+    map.put_expiring("key", "value", 11).unwrap();
+    check_key(&map, "key", Some(("value", Some(11))));
+}
+
+#[test]
+fn a_transaction_sees_expiry_and_conflicts_with_it() {
+    let (map, clock) = with_clock();
+    map.put_expiring("key", "1", 10).unwrap();
+    let mut transaction = map.transaction();
+    transaction.put_expiring("new", "2", 20).unwrap();
+    assert_eq!(transaction.get_expiring("new").unwrap().unwrap().expires_at, Some(20));
+    assert_eq!(transaction.get_expiring("key").unwrap().unwrap().expires_at, Some(10));
+    clock.0.store(10, SeqCst);
+    let error = transaction.commit().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Conflict));
+    let mut transaction = map.transaction();
+    assert_eq!(transaction.get("key").unwrap(), None);
+    transaction.put_expiring("new", "2", 20).unwrap();
+    transaction.commit().unwrap();
+    check_key(&map, "new", Some(("2", Some(20))));
+    let mut transaction = map.transaction();
+    transaction.put_expiring("gone", "3", 10).unwrap();
+    assert_eq!(transaction.get("gone").unwrap(), None);
+}
+
+#[test]
+fn a_backup_keeps_when_entries_expire() {
+    let (map, clock) = with_clock();
+    map.put_expiring("short", "1", 10).unwrap();
+    map.put_expiring("long", "2", 20).unwrap();
+    map.put_expiring("large", vec![b'3'; 5000], 20).unwrap();
+    clock.0.store(10, SeqCst);
+    map.backup("copy", &Watch::default()).unwrap();
+    let options = map.core().options.clone();
+    let copy = Map::open_with("copy", options).unwrap();
+    assert_eq!(copy.entries(), EntryBounds { min: 2, max: 2 });
+    check_key(&copy, "long", Some(("2", Some(20))));
+    check_key(&copy, "large", Some((&"3".repeat(5000), Some(20))));
+    clock.0.store(20, SeqCst);
+    assert_eq!(copy.count().unwrap(), 0);
+    copy.compact().unwrap();
+    assert_eq!((copy.stat().entries_max, copy.stat().large_values), (0, 0));
+}
+
+/// Groups that do not change any more get rid of expired entries, too, also after an opening.
+#[test]
+fn a_span_of_which_much_has_expired_is_merged_in_the_background() {
+    let (map, clock) = with_clock();
+    let keys = 0..2000_u32;
+    let time = |i: u32| if i.is_multiple_of(3) { 1000 } else { 3000 };
+    for i in keys.clone() {
+        map.put_expiring(i.to_le_bytes(), [7; 20], time(i)).unwrap();
+    }
+    map.compact().unwrap();
+    let options = map.core().options.clone();
+    map.close().unwrap();
+    let map = Map::open_with(folder(), options).unwrap();
+    let entries_after = |time: u64| {
+        clock.0.store(time, SeqCst);
+        map.checkpoint().unwrap();
+        // A lookup starts the merges that are due.
+        map.get_many(&["key"]).unwrap();
+        map.entries().max
+    };
+    assert_eq!([999, 2999].map(entries_after), [2000, 2000]);
+    assert_eq!(entries_after(3000), 0);
+    assert!(map.background_error().is_none());
+}
+
+#[test]
+fn changes_are_written_all_or_none_and_the_last_of_a_key_wins() {
+    let map = Map::create(folder(), tiny(Env::simulated(1))).unwrap();
+    map.put("old", "1").unwrap();
+    let changes = [
+        Write::put(b"a", b"1"),
+        Write::delete(b"old"),
+        Write { expires_at: Some(50), ..Write::put(b"b", b"1") },
+        Write::put(b"a", b"2"),
+        Write { expires_at: Some(50), ..Write::delete(b"c") },
+        Write::delete(b"b"),
+    ];
+    assert_eq!(map.write(&changes).unwrap(), 7);
+    assert_eq!(map.write(&[]).unwrap(), 7);
+    check(&map, &Model::from([(b"a".to_vec(), b"2".to_vec())]), 0, "written");
+    // As many as fit, and one more.
+    let keys: Vec<[u8; 4]> = (0..10_000_u32).map(u32::to_le_bytes).collect();
+    let mut size = 0;
+    let fits = |change: &Write<'_>| {
+        size += change.size();
+        size <= Map::WRITE_BYTES_MAX
+    };
+    let puts: Vec<Write<'_>> = keys.iter().map(|key| Write::put(key, &[7; 900])).collect();
+    let fitting = puts.iter().copied().take_while(fits).collect::<Vec<_>>();
+    assert!(fitting.len() > 10);
+    map.write(&fitting).unwrap();
+    let before = map.seq();
+    let error = map.write(&puts).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
+    assert_eq!((map.seq(), map.get(puts[5000].key).unwrap()), (before, None));
+}
+
+#[test]
+fn bounds_on_the_number_of_entries_are_close() {
+    let map = Map::create(folder(), tiny(Env::simulated(1))).unwrap();
+    let check = |min, max, count| {
+        assert_eq!(map.entries(), EntryBounds { min, max });
+        assert_eq!(map.count().unwrap(), count);
+    };
+    check(0, 0, 0);
+    map.put_many([("a", "1"), ("b", "1"), ("c", "1")]).unwrap();
+    map.put("a", "two").unwrap();
+    map.delete("b").unwrap();
+    map.delete("d").unwrap();
+    check(2, 2, 2);
+    map.checkpoint().unwrap();
+    check(0, 4, 2);
+    map.compact().unwrap();
+    check(2, 2, 2);
+    map.put("e", "1").unwrap();
+    map.put("a", "3").unwrap();
+    map.delete("c").unwrap();
+    check(2, 4, 2);
+}
+
+/// A page near the end of a large group reads a few blocks of it, and writes nothing.
+#[test]
+fn a_page_of_entries_reads_little() {
+    let disk = CountingDisk::on(Arc::new(MemoryDisk::default()));
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::simulated(1) };
+    let options = tiny(env);
+    let shape = Shape { span_blocks_max: 64, ..options.shape };
+    let map = Map::create(folder(), MapOptions { shape, ..options }).unwrap();
+    map.put_many((0..5000_u32).map(|i| (i.to_le_bytes(), [9; 12]))).unwrap();
+    map.compact().unwrap();
+    map.put_many((0..100_u32).map(|i| (i.to_le_bytes(), [8; 12]))).unwrap();
+    disk.take();
+    let mut next = Some(KeyHash::from_bits(0));
+    let mut found = 0;
+    let mut pages = 0;
+    while let Some(first) = next {
+        let page = map.entries_from(first, 100).unwrap();
+        found += page.len();
+        pages += 1;
+        let last = page.last().map(|(key, _)| KeyHash::of(key, SEED).bits() >> 78);
+        next = last
+            .filter(|_| page.len() >= 100)
+            .and_then(|last| (last + 1).checked_mul(1 << 78).map(KeyHash::from_bits));
+    }
+    assert_eq!(found, 5000);
+    let counts = disk.take();
+    // About 220 entries fit in a block.
+    assert!(counts.read_bytes <= pages * 5 * 4096, "{counts:?}");
+    assert_eq!(counts.writes, 0);
+}
+
+#[test]
+fn a_map_that_is_cleared_is_empty_and_its_snapshots_are_not() {
+    let disk = MemoryDisk::default();
+    let options = on(&disk, Arc::new(Inline));
+    let map = Map::create(folder(), options.clone()).unwrap();
+    let mut random = Numbers::new(30);
+    let mut model = Model::new();
+    for _ in 0..1500 {
+        let (key, value) = (random.key(1000), random.value());
+        map.put(&key, &value).unwrap();
+        model.insert(key, value);
+    }
+    assert!(map.stat().groups > 8);
+    let snapshot = map.snapshot();
+    let mut transaction = map.transaction();
+    transaction.get("absent").unwrap();
+    assert_eq!(map.clear().unwrap(), 1501);
+    assert!(matches!(transaction.commit().unwrap_err().kind(), ErrorKind::Conflict));
+    check(&map, &Model::new(), 1000, "cleared");
+    let stats = map.stat();
+    assert_eq!((stats.groups, stats.large_values, stats.buffered_bytes), (1, 0, 0));
+    assert!(scanned(&snapshot) == model, "the snapshot");
+    drop(snapshot);
+    map.put("new", "1").unwrap();
+    let model = Model::from([(b"new".to_vec(), b"1".to_vec())]);
+    check(&map, &model, 1000, "after a put");
+    drop(map);
+    let map = Map::open_with(folder(), options).unwrap();
+    check(&map, &model, 1000, "opened again");
+    check_space(map, &model);
+}
+
+#[test]
+fn a_map_is_cleared_and_paged_beside_readers_and_writers_in_threads() {
+    let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
+    let env = Env { executor, ..Env::simulated(1) };
+    let map = Map::create(folder(), tiny(env).durability(Durability::Group)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..2_u8 {
+            let map = &map;
+            scope.spawn(move || {
+                let mut random = Numbers::new(thread.into());
+                for i in 0..1500 {
+                    // Both keys or none, whatever is cleared between.
+                    let (key, value) = (random.key(900), random.value());
+                    let twin = [&key[..], &[thread; 2]].concat();
+                    let key = [&key[..], &[thread; 1]].concat();
+                    map.write(&[Write::put(&key, &value), Write::put(&twin, &value)]).unwrap();
+                    if i % 50 == 0 {
+                        let snapshot = map.snapshot();
+                        let found = [&key, &twin].map(|key| snapshot.get(key).unwrap());
+                        assert_eq!(found[0], found[1], "{thread} {i}");
+                    }
+                }
+            });
+        }
+        scope.spawn(|| (0..30).for_each(|_| _ = map.clear().unwrap()));
+        scope.spawn(|| {
+            for _ in 0..60 {
+                let page = map.entries_from(KeyHash::from_bits(0), 2000).unwrap();
+                let hashes = page.iter().map(|(key, _)| KeyHash::of(key, SEED));
+                assert!(hashes.is_sorted());
+                map.entries();
+            }
+        });
+    });
+    assert!(map.background_error().is_none());
+    assert_eq!(map.count().unwrap(), scanned(&map.snapshot()).len() as u64);
+    map.clear().unwrap();
+    check(&map, &Model::new(), 900, "cleared");
+    check_space(map, &Model::new());
 }

@@ -1,10 +1,9 @@
 //! Transactions: optimistic, checked key by key when they commit.
 
-use super::{core::Core, lookup, write};
+use super::{Expiring, Write, core::Core, lookup, write};
 use crate::{
     error::{ErrorKind, Result},
     key::KeyHash,
-    run::Entry,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,8 +14,8 @@ use std::{
 /// Reads and writes that take effect as if at one moment, or not at all.
 ///
 /// Writes stay in the transaction until [`Transaction::commit`]. A commit fails with `Conflict` if
-/// a key that the transaction has read was changed since. Transactions that commit are
-/// serializable. Before the commit, two reads may see different moments.
+/// a key that the transaction has read was changed or has expired since. Transactions that commit
+/// are serializable. Before the commit, two reads may see different moments.
 ///
 /// While any transaction is open, the map remembers in RAM which keys have changed, so transactions
 /// should be short.
@@ -26,14 +25,17 @@ pub struct Transaction {
     start: u64,
     /// The hashes that were read, each with a sequence number: changes before it were seen.
     reads: HashMap<u128, u64>,
-    writes: BTreeMap<(KeyHash, Vec<u8>), Option<Vec<u8>>>,
+    /// The first time at which an entry that was read expires.
+    expires_first: u64,
+    writes: BTreeMap<(KeyHash, Vec<u8>), Option<Expiring>>,
 }
 
 impl Transaction {
     pub(super) fn begin(core: Arc<Core>) -> Transaction {
         let start = core.log().end();
         core.stripes.begin_transaction(start);
-        Transaction { core, start, reads: HashMap::new(), writes: BTreeMap::new() }
+        let (reads, writes) = (HashMap::new(), BTreeMap::new());
+        Transaction { core, start, reads, expires_first: u64::MAX, writes }
     }
 
     /// Looks up a key, also among the writes of this transaction.
@@ -41,10 +43,20 @@ impl Transaction {
     /// # Errors
     /// The device failed, or a block is damaged.
     pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        Ok(self.get_expiring(key)?.map(|found| found.value))
+    }
+
+    /// Looks up a key, also among the writes of this transaction. Returns the time at which the
+    /// entry expires, too.
+    ///
+    /// # Errors
+    /// The errors of [`Transaction::get`].
+    pub fn get_expiring(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Expiring>> {
         let key = key.as_ref();
         let hash = KeyHash::of(key, self.core.identity.seed);
-        if let Some(value) = self.writes.get(&(hash, key.to_vec())) {
-            return Ok(value.clone());
+        if let Some(written) = self.writes.get(&(hash, key.to_vec())) {
+            let now = self.core.now();
+            return Ok(written.clone().filter(|written| !written.has_expired(now)));
         }
         let seq = {
             // Changes of this key that are in the log are in RAM, too, while the stripe is held.
@@ -52,7 +64,10 @@ impl Transaction {
             self.core.log().end()
         };
         self.reads.entry(hash.bits()).or_insert(seq);
-        lookup::get(&self.core, key)
+        let found = lookup::get(&self.core, key)?;
+        let expires_at = found.as_ref().and_then(|found| found.expires_at);
+        self.expires_first = self.expires_first.min(expires_at.unwrap_or(u64::MAX));
+        Ok(found)
     }
 
     /// Puts a value.
@@ -60,7 +75,21 @@ impl Transaction {
     /// # Errors
     /// `Limit` if the key or the value is too long.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.write(key.as_ref(), Some(value.as_ref()))
+        self.write(Write::put(key.as_ref(), value.as_ref()))
+    }
+
+    /// Puts a value that is absent from `expires_at` on, in milliseconds since 1970-01-01 UTC.
+    ///
+    /// # Errors
+    /// `Limit` if the key or the value is too long.
+    pub fn put_expiring(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expires_at: u64,
+    ) -> Result<()> {
+        let expires_at = Some(expires_at);
+        self.write(Write { expires_at, ..Write::put(key.as_ref(), value.as_ref()) })
     }
 
     /// Deletes a key.
@@ -68,13 +97,15 @@ impl Transaction {
     /// # Errors
     /// `Limit` if the key is too long.
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.write(key.as_ref(), None)
+        self.write(Write::delete(key.as_ref()))
     }
 
-    fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    fn write(&mut self, change: Write<'_>) -> Result<()> {
+        let Write { key, value, expires_at } = change;
         super::log::check_sizes(key, value)?;
         let hash = KeyHash::of(key, self.core.identity.seed);
-        self.writes.insert((hash, key.to_vec()), value.map(<[u8]>::to_vec));
+        let written = value.map(|value| Expiring { value: value.to_vec(), expires_at });
+        self.writes.insert((hash, key.to_vec()), written);
         Ok(())
     }
 
@@ -82,23 +113,28 @@ impl Transaction {
     /// the writes. They are durable as the map's [`Durability`](super::Durability) says.
     ///
     /// # Errors
-    /// `Conflict` if a key that was read has changed: nothing is written, run the transaction again.
-    /// `Limit` if the writes take more than about 512 KiB, without values above 1 KiB. If the log fails, the transaction may be
-    /// found after the map was opened again, then all of it.
+    /// `Conflict` if a key that was read has changed or expired: nothing is written, run the
+    /// transaction again. `Limit` if the writes take more than
+    /// [`Map::WRITE_BYTES_MAX`](super::Map::WRITE_BYTES_MAX). If the log fails, the transaction may
+    /// be found after the map was opened again, then all of it.
     pub fn commit(self) -> Result<u64> {
-        let changes: Vec<Entry<'_>> = self
-            .writes
-            .iter()
-            .map(|((hash, key), value)| Entry { hash: *hash, key, value: value.as_deref() })
-            .collect();
+        let changes = self.writes.iter().map(|((_, key), written)| Write {
+            key,
+            value: written.as_ref().map(|written| &written.value[..]),
+            expires_at: written.as_ref().and_then(|written| written.expires_at),
+        });
+        let changes: Vec<Write<'_>> = changes.collect();
         let core = &self.core;
         let record = write::prepare(core, &changes)?;
         let read = self.reads.keys().map(|bits| KeyHash::from_bits(*bits));
-        let held = core.stripes.lock(read.chain(changes.iter().map(|change| change.hash)));
-        for (bits, seq) in &self.reads {
-            if held.last_change(KeyHash::from_bits(*bits)).is_some_and(|last| last > *seq) {
-                return Err(ErrorKind::Conflict.into());
-            }
+        let held = core.stripes.lock(read.chain(record.hashes()));
+        let has_changed = |(bits, seq): (&u128, &u64)| {
+            held.last_change(KeyHash::from_bits(*bits)).is_some_and(|last| last > *seq)
+        };
+        // The clock is read only if an entry that expires was read.
+        let has_expired = self.expires_first < u64::MAX && core.now() >= self.expires_first;
+        if has_expired || self.reads.iter().any(has_changed) {
+            return Err(ErrorKind::Conflict.into());
         }
         if changes.is_empty() {
             return Ok(core.log().end());

@@ -4,7 +4,8 @@ use super::{
     MapOptions,
     block::{BLOCK_SIZE, Block, BlockId},
     core::Core,
-    item::{Change, Item, Value},
+    expiries::Expiries,
+    item::{Change, Content, Item, Value},
     large, recovery,
     sizes::Sizes,
     span::Stored,
@@ -19,7 +20,7 @@ use crate::{
     verify::VerifyReport,
     work::Watch,
 };
-use std::path::Path;
+use std::{fmt, path::Path};
 
 /// The amounts that [`verify`] has checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +89,7 @@ fn check_span(
     let mut sizes = Sizes::EMPTY;
     let mut last: Option<(KeyHash, Vec<u8>)> = None;
     let mut is_whole = true;
+    let mut times = Vec::new();
     for (i, fence) in span.fences.iter().enumerate() {
         let id = span.id(i, core.identity.id);
         let mut is_first = true;
@@ -102,18 +104,20 @@ fn check_span(
             {
                 return Err(ErrorKind::Order { previous: *previous, got: entry.hash }.into());
             }
-            if entry.value == Value::Tombstone {
+            if entry.content == Content::TOMBSTONE {
                 return Err(Error::field("entry of a span", "a value", "a tombstone"));
             }
             last = Some((entry.hash, entry.key.to_vec()));
             sizes.add(&Item::new(entry, 0));
+            times.extend(entry.content.expires_at);
             Ok(())
         });
         is_whole &= report.note(checked)?.is_some();
         report.figures.blocks += 1;
         watch.add(BLOCK_SIZE as u64)?;
     }
-    let checked = check_sizes(core, span.id(0, core.identity.id), span.sizes, sizes);
+    let id = span.id(0, core.identity.id);
+    let checked = check_sizes(core, id, (span.sizes, span.expiries), (sizes, Expiries::of(times)));
     if is_whole && report.note(checked)?.is_some() {
         report.figures.entries += sizes.entries;
     }
@@ -138,7 +142,7 @@ fn check_block(
             let entry = block.entry(i, seed)?;
             if stored.prefix.contains(entry.hash) {
                 take(entry)?;
-                if let Value::Large(pointer) = entry.value {
+                if let Value::Large(pointer) = entry.content.value {
                     large::read(&**file, core.identity.id, pointer, stored.owner(pointer.first))?;
                 }
             } else if id.kind == super::block::BlockKind::Span {
@@ -151,8 +155,13 @@ fn check_block(
     checked.map_err(|error| error.at(&file.place().offset(offset)))
 }
 
-/// Compares the sizes of entries with those that the catalog says.
-fn check_sizes(core: &Core, id: BlockId, expected: Sizes, got: Sizes) -> Result<()> {
+/// Compares what the catalog says of entries with what they are.
+fn check_sizes<T: Copy + PartialEq + fmt::Debug>(
+    core: &Core,
+    id: BlockId,
+    expected: T,
+    got: T,
+) -> Result<()> {
     if expected == got {
         return Ok(());
     }

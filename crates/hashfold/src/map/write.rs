@@ -2,8 +2,9 @@
 
 use super::{
     block::BLOCK_SIZE,
+    checkpoint::{Goal, own_numbers},
     core::Core,
-    item::{Change, Value},
+    item::{Change, Content, Value},
     large::Owner,
     log::{self, CHANGE_SIZE_MAX},
     maintain,
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    run::Entry,
+    key::KeyHash,
     wal::PAYLOAD_SIZE_MAX,
     work::Pending,
 };
@@ -23,10 +24,43 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 pub(super) const RECORD_SIZE_MAX: usize = PAYLOAD_SIZE_MAX;
 const _: () = assert!(CHANGE_SIZE_MAX <= RECORD_SIZE_MAX);
 
+/// A change of one key, for [`Map::write`](super::Map::write).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// The key, at most [`KEY_BYTES_MAX`](super::KEY_BYTES_MAX) bytes.
+    pub key: &'a [u8],
+    /// The value, at most [`VALUE_BYTES_MAX`](super::VALUE_BYTES_MAX) bytes; `None` deletes the key.
+    pub value: Option<&'a [u8]>,
+    /// The time from which on the entry is absent, in milliseconds since 1970-01-01 UTC; `None` if
+    /// the entry does not expire. A deletion ignores it.
+    pub expires_at: Option<u64>,
+}
+
+impl<'a> Write<'a> {
+    /// Makes the change that puts a value without an expiry.
+    pub const fn put(key: &'a [u8], value: &'a [u8]) -> Write<'a> {
+        Write { key, value: Some(value), expires_at: None }
+    }
+
+    /// Makes the change that deletes a key.
+    pub const fn delete(key: &'a [u8]) -> Write<'a> {
+        Write { key, value: None, expires_at: None }
+    }
+
+    /// Returns the maximum number of bytes that this change takes of
+    /// [`Map::WRITE_BYTES_MAX`](super::Map::WRITE_BYTES_MAX).
+    pub fn size(&self) -> usize {
+        log::size_max(self.key, self.value)
+    }
+}
+
 /// Applies changes, all or none of them. Returns the sequence number after them.
-pub(super) fn write(core: &Arc<Core>, changes: &[Entry<'_>]) -> Result<u64> {
+pub(super) fn write(core: &Arc<Core>, changes: &[Write<'_>]) -> Result<u64> {
+    if changes.is_empty() {
+        return Ok(core.log().end());
+    }
     let record = prepare(core, changes)?;
-    let held = core.stripes.lock(changes.iter().map(|change| change.hash));
+    let held = core.stripes.lock(record.hashes());
     let seq = write_held(core, held, &record)?;
     finish(core, seq)
 }
@@ -38,6 +72,11 @@ pub(super) struct Record<'a> {
 }
 
 impl Record<'_> {
+    /// Returns the hashes of the changes.
+    pub(super) fn hashes(&self) -> impl Iterator<Item = KeyHash> {
+        self.changes.iter().map(|(change, _)| change.hash)
+    }
+
     fn owners(&self) -> impl Iterator<Item = Owner> {
         self.changes.iter().filter_map(|(_, owner)| owner.clone())
     }
@@ -54,14 +93,18 @@ impl Record<'_> {
 ///
 /// # Errors
 /// `Limit` if a key, a value or the record is too long.
-pub(super) fn prepare<'a>(core: &Core, changes: &[Entry<'a>]) -> Result<Record<'a>> {
+pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     changes.iter().try_for_each(|change| log::check_sizes(change.key, change.value))?;
     core.check()?;
     maintain::relieve(core, core.options.shape.buffer_bytes)?;
-    let mut record = Record { changes: Vec::new(), payload: Vec::new() };
+    let is_large = |value: &[u8]| value.len() > INLINE_BYTES_MAX;
+    if changes.iter().any(|change| change.value.is_some_and(is_large)) {
+        own_numbers(core);
+    }
+    let mut record = Record { changes: Vec::with_capacity(changes.len()), payload: Vec::new() };
     for change in changes {
         let (change, owner) = write_large(core, *change)?;
-        log::encode(&mut record.payload, change.key, change.value);
+        log::encode(&mut record.payload, change.key, change.content);
         record.changes.push((change, owner));
     }
     check_payload(&record.payload)?;
@@ -73,15 +116,17 @@ pub(super) fn prepare<'a>(core: &Core, changes: &[Entry<'a>]) -> Result<Record<'
 }
 
 /// Writes the value of a change to blocks of its own if it is large.
-fn write_large<'a>(core: &Core, change: Entry<'a>) -> Result<(Change<'a>, Option<Owner>)> {
-    match change.value {
+fn write_large<'a>(core: &Core, change: Write<'a>) -> Result<(Change<'a>, Option<Owner>)> {
+    let Write { key, value, expires_at } = change;
+    let (content, owner) = match value {
+        None => (Content::TOMBSTONE, None),
         Some(value) if value.len() > INLINE_BYTES_MAX => {
             let (pointer, owner) = core.write_large(value)?;
-            let Entry { hash, key, .. } = change;
-            Ok((Change { hash, key, value: Value::Large(pointer) }, Some(owner)))
+            (Content { value: Value::Large(pointer), expires_at }, Some(owner))
         }
-        _ => Ok((change.into(), None)),
-    }
+        Some(value) => (Content { value: Value::Inline(value), expires_at }, None),
+    };
+    Ok((Change { hash: KeyHash::of(key, core.identity.seed), key, content }, owner))
 }
 
 fn check_payload(payload: &[u8]) -> Result<()> {
@@ -107,6 +152,24 @@ pub(super) fn write_held(core: &Core, mut held: Held<'_>, record: &Record<'_>) -
         held.note(change.hash, end);
     }
     Ok(end)
+}
+
+/// Deletes all keys, and makes a checkpoint. Returns the sequence number after the change.
+pub(super) fn clear(core: &Arc<Core>) -> Result<u64> {
+    core.check()?;
+    let seq = {
+        // No group is merged or split meanwhile.
+        let _moving = core.moving();
+        let mut held = core.stripes.lock_all();
+        let seq = core.log().append(1, log::CLEAR_PAYLOAD)?;
+        core.counters.log_bytes.fetch_add(log::CLEAR_PAYLOAD.len() as u64, SeqCst);
+        core.clear();
+        held.note_all(seq);
+        seq
+    };
+    finish(core, seq)?;
+    maintain::checkpoint(core, Goal::All)?;
+    Ok(seq)
 }
 
 /// Makes changes durable as the options say, and starts background work.

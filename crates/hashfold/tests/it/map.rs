@@ -8,21 +8,24 @@ use crate::{
 use hashfold::{
     DataSet, Env, ErrorClass, ReadOptions,
     io::{Access, Disk, MemoryDisk, OsDisk},
-    map::{self, Durability, Map, MapOptions},
+    map::{self, Durability, Expiring, Map, MapOptions, Write},
     run::Run,
     table::{TableBuilder, TableOptions},
-    work::Watch,
+    work::{ManualClock, Watch},
 };
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+type ExpiringModel = BTreeMap<Vec<u8>, Expiring>;
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/map-v1/map")
+/// Returns the folder of a golden map: `map`, or `expiring`, whose entries expire.
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/map-v1").join(name)
 }
 
 fn options(env: &Env) -> MapOptions {
@@ -84,16 +87,67 @@ fn built() -> (Files, Model) {
     (read_files(&*env.disk, Path::new("map")), model)
 }
 
-/// Copies the golden map, because opening a map may change its files.
-fn golden_copy() -> Env {
+/// Makes a map of entries, of which many expire, in spans, in packets and in the log only.
+fn make_expiring(env: &Env, folder: &Path) -> ExpiringModel {
+    let map = Map::create(folder, options(env)).unwrap();
+    let mut model = ExpiringModel::new();
+    let mut put = |numbers: &mut dyn Iterator<Item = u64>, round: u64| {
+        for i in numbers {
+            let size = if i % 700 == 7 { 3000 } else { i % 40 };
+            let value = vec![(i + round) as u8; size as usize];
+            let expires_at = (i % 3 > 0).then_some(round * 10_000 + i);
+            map.write(&[Write { key: &key(i), value: Some(&value), expires_at }]).unwrap();
+            model.insert(key(i), Expiring { value, expires_at });
+        }
+    };
+    put(&mut (0..1500), 1);
+    map.compact().unwrap();
+    put(&mut (0..1500).step_by(25), 2);
+    map.checkpoint().unwrap();
+    put(&mut (1490..1510), 3);
+    put(&mut (0..1500).step_by(500), 0);
+    map.sync().unwrap();
+    model
+}
+
+/// Checks a map against a model at a time.
+#[track_caller]
+fn check_expiring(map: &Map, model: &ExpiringModel, now: u64) {
+    let live = |found: &&Expiring| found.expires_at.is_none_or(|time| now < time);
+    let keys: Vec<Vec<u8>> = (0..1520).map(key).collect();
+    let mut count = 0;
+    for (key, found) in keys.iter().zip(map.get_many_expiring(&keys).unwrap()) {
+        assert_eq!(found.as_ref(), model.get(key).filter(live));
+        count += u64::from(found.is_some());
+    }
+    assert_eq!(map.count().unwrap(), count);
+    let mut scan = map.snapshot().scan();
+    while scan.advance().unwrap() {
+        let entry = scan.entry();
+        let expected = model.get(entry.key).filter(live).map(|found| &found.value[..]);
+        assert_eq!(entry.value, expected);
+        count -= 1;
+    }
+    assert_eq!(count, 0);
+    assert!(map.verify(&Watch::default()).unwrap().is_sound());
+}
+
+fn built_expiring() -> (Files, ExpiringModel) {
+    let env = Env::simulated(9);
+    let model = make_expiring(&env, Path::new("map"));
+    (read_files(&*env.disk, Path::new("map")), model)
+}
+
+/// Copies a golden map, because opening a map may change its files.
+fn golden_copy(name: &str) -> Env {
     let disk = MemoryDisk::default();
-    copy_folder(&OsDisk, &golden(), &disk, Path::new("map"));
+    copy_folder(&OsDisk, &golden(name), &disk, Path::new("map"));
     Env { disk: Arc::new(disk), ..Env::simulated(8) }
 }
 
 #[test]
 fn maps_of_version_1_are_read_and_written_to() {
-    let env = golden_copy();
+    let env = golden_copy("map");
     let report = map::verify(&env, Path::new("map"), &Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
     assert!(report.figures.changes > 50 && report.figures.entries == 3000);
@@ -108,12 +162,29 @@ fn maps_of_version_1_are_read_and_written_to() {
 }
 
 #[test]
+fn expiring_entries_of_version_1_are_read_and_expire() {
+    let clock = ManualClock::new(1);
+    let env = Env { clock: Arc::new(clock.clone()), ..golden_copy("expiring") };
+    let model = built_expiring().1;
+    let map = Map::open_with("map", options(&env)).unwrap();
+    check_expiring(&map, &model, 0);
+    clock.advance(Duration::from_millis(10_700));
+    check_expiring(&map, &model, 10_700);
+    map.compact().unwrap();
+    check_expiring(&map, &model, 10_700);
+    map.close().unwrap();
+    clock.advance(Duration::from_millis(20_000));
+    check_expiring(&Map::open_with("map", options(&env)).unwrap(), &model, 30_700);
+}
+
+#[test]
 fn the_same_changes_give_the_same_map() {
-    let kept = read_files(&OsDisk, &golden());
-    let (made, _) = built();
-    assert_eq!(kept.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
-    for (file, bytes) in &kept {
-        assert!(*bytes == made[file], "map-v1/map/{file} has other bytes now");
+    for (name, made) in [("map", built().0), ("expiring", built_expiring().0)] {
+        let kept = read_files(&OsDisk, &golden(name));
+        assert_eq!(kept.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
+        for (file, bytes) in &kept {
+            assert!(*bytes == made[file], "map-v1/{name}/{file} has other bytes now");
+        }
     }
 }
 
@@ -122,12 +193,15 @@ fn the_same_changes_give_the_same_map() {
 #[test]
 #[ignore = "writes to the source tree"]
 fn write_golden_files() {
-    if OsDisk.exists(&golden()).unwrap() {
-        for file in OsDisk.list(&golden()).unwrap() {
-            OsDisk.remove(&golden().join(file)).unwrap();
+    for (name, files) in [("map", built().0), ("expiring", built_expiring().0)] {
+        let folder = golden(name);
+        if OsDisk.exists(&folder).unwrap() {
+            for file in OsDisk.list(&folder).unwrap() {
+                OsDisk.remove(&folder.join(file)).unwrap();
+            }
         }
+        write_files(&OsDisk, &folder, &files);
     }
-    write_files(&OsDisk, &golden(), &built().0);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::{
         block::{BLOCK_SIZE, Block, BlockId},
         core::Identity,
         item::{Change, Value},
-        log,
+        log::{self, Logged},
     },
     run::{Entry, SortOptions, Sorted, Sorter, Summary},
     wal::Record,
@@ -36,6 +36,8 @@ pub(super) struct Collector<'a> {
     pub(super) file: Option<Arc<dyn BlockFile>>,
     pub(super) losses: Vec<Loss>,
     failures: Failures,
+    /// The memory and the environment for sorting, and the name of the spill file.
+    sorted_in: (&'a MapOptions, &'a Path),
     sorter: Sorter,
     /// The summary of the changes with their large values.
     summary: Summary,
@@ -44,22 +46,27 @@ pub(super) struct Collector<'a> {
     watch: &'a Watch,
 }
 
+fn new_sorter(identity: Identity, (options, spill): (&MapOptions, &Path)) -> Result<Sorter> {
+    let env = &options.env;
+    let sizes = SortOptions::within(options.memory_bytes);
+    let spill = spill.to_owned();
+    Sorter::new(env.disk.clone(), spill, identity.seed, sizes, env.executor.clone())
+}
+
 impl<'a> Collector<'a> {
     pub(super) fn new(
         identity: Identity,
-        (options, spill): (&MapOptions, &Path),
+        sorted_in: (&'a MapOptions, &'a Path),
         failures: Failures,
         watch: &'a Watch,
     ) -> Result<Collector<'a>> {
-        let env = &options.env;
-        let (disk, executor) = (env.disk.clone(), env.executor.clone());
-        let sizes = SortOptions::within(options.memory_bytes);
         Ok(Collector {
             identity,
             file: None,
             losses: Vec::new(),
             failures,
-            sorter: Sorter::new(disk, spill.to_owned(), identity.seed, sizes, executor)?,
+            sorted_in,
+            sorter: new_sorter(identity, sorted_in)?,
             summary: Summary::EMPTY,
             batch: Batch::default(),
             watch,
@@ -74,7 +81,7 @@ impl<'a> Collector<'a> {
         let Entry { key, value, .. } = self.batch.entry(0);
         self.sorter.push(key, value)?;
         self.summary.add(key, None);
-        let size = match change.value {
+        let size = match change.content.value {
             Value::Tombstone => return Ok(()),
             Value::Inline(value) => value.len(),
             Value::Large(pointer) => pointer.size as usize,
@@ -84,10 +91,20 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
+    /// Deletes all keys that the changes so far have.
+    fn clear(&mut self) -> Result<()> {
+        self.sorter = new_sorter(self.identity, self.sorted_in)?;
+        self.summary = Summary::EMPTY;
+        Ok(())
+    }
+
     /// Adds the changes of a record.
     pub(super) fn push_record(&mut self, record: Record<'_>) -> Result<()> {
         let seed = self.identity.seed;
-        let taken = log::decode(record.payload, record.count, seed, |change| self.push(change));
+        let taken = log::decode(record.payload, record.count, seed, |logged| match logged {
+            Logged::Key(change) => self.push(change),
+            Logged::Clear => self.clear(),
+        });
         self.note(taken, || Lost::Records(record.seq..record.end()))
     }
 

@@ -8,7 +8,7 @@ use crate::{
         batch::Batch,
         block::BLOCK_SIZE,
         core::Core,
-        item::{Change, Value},
+        item::{Change, Content, Value},
         large::Owners,
         merge::write_spans,
         options::Shape,
@@ -23,7 +23,8 @@ use std::{path::Path, sync::Arc};
 
 impl Salvage {
     /// Writes all entries that the run has not returned yet to a new map in another folder, with the
-    /// same seed and attributes, and the environment and memory of the options. After an error or a crash, the
+    /// same seed and attributes, and the environment and memory of the options. Entries expire there
+    /// when they did in the damaged map. After an error or a crash, the
     /// folder is not a map, and a salvage to it can be repeated. Returns the number of entries, which
     /// is the unit of `watch`, too.
     ///
@@ -82,11 +83,12 @@ impl NewGroup {
     /// Adds the current entry.
     fn push(&mut self, from: &Salvage, new: &Core) -> Result<()> {
         let (change, large) = from.change();
-        self.batch.push(match change.value {
+        self.batch.push(match change.content.value {
             Value::Large(_) => {
                 let (pointer, owner) = new.write_large(large)?;
                 self.owners.insert(&owner);
-                Change { value: Value::Large(pointer), ..change }
+                let content = Content { value: Value::Large(pointer), ..change.content };
+                Change { content, ..change }
             }
             Value::Tombstone | Value::Inline(_) => change,
         });

@@ -73,6 +73,7 @@ pub fn salvage(
     remains.collect(&mut out)?;
     let file = out.file.clone();
     let (sorted, summary, losses) = out.finish()?;
+    let now = options.env.clock.unix_time().as_millis() as u64;
     Ok(Salvage {
         sorted,
         summary,
@@ -83,6 +84,7 @@ pub fn salvage(
         attributes: remains.manifest.map_or_else(|_| Vec::new(), |manifest| manifest.attributes),
         file,
         failures: patient.failures(),
+        now,
         large: Vec::new(),
     })
 }

@@ -14,7 +14,7 @@ use crate::{
         batch::untagged,
         checkpoint::DATA_NAME,
         core::Identity,
-        item::{Change, Value},
+        item::{Change, Content, Value},
         large,
         pointer::Pointer,
     },
@@ -37,6 +37,8 @@ pub struct Salvage {
     /// The data file, if it is there.
     pub(super) file: Option<Arc<dyn BlockFile>>,
     pub(super) failures: Failures,
+    /// The time in milliseconds since 1970-01-01 UTC: entries that have expired are left out.
+    pub(super) now: u64,
     /// The value of the current entry, if it is large.
     pub(super) large: Vec<u8>,
 }
@@ -61,9 +63,13 @@ impl Salvage {
     /// Returns the current entry, with the pointer of the damaged map to a large value; and its value
     /// if it is large.
     pub(super) fn change(&self) -> (Change<'_>, &[u8]) {
-        let Entry { hash, key, value } = self.sorted.entry();
-        let value = untagged(value).expect("it was decoded before");
-        (Change { hash, key, value }, &self.large)
+        let Entry { hash, key, .. } = self.sorted.entry();
+        let content = self.content().expect("it was decoded before");
+        (Change { hash, key, content }, &self.large)
+    }
+
+    fn content(&self) -> Result<Content<'_>> {
+        Ok(untagged(self.sorted.entry().value)?.at(self.now))
     }
 
     /// Reads a large value.
@@ -86,7 +92,7 @@ impl Run for Salvage {
 
     fn advance(&mut self) -> Result<bool> {
         while self.sorted.advance()? {
-            match untagged(self.sorted.entry().value)? {
+            match self.content()?.value {
                 Value::Tombstone => continue,
                 Value::Inline(_) => return Ok(true),
                 Value::Large(pointer) => match self.read_large(pointer) {
@@ -107,8 +113,8 @@ impl Run for Salvage {
     }
 
     fn entry(&self) -> Entry<'_> {
-        let (Change { hash, key, value }, large) = self.change();
-        let value = match value {
+        let (Change { hash, key, content }, large) = self.change();
+        let value = match content.value {
             Value::Tombstone => None,
             Value::Inline(value) => Some(value),
             Value::Large(_) => Some(large),

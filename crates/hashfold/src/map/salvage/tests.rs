@@ -66,9 +66,9 @@ fn make(seed: u64) -> (MemoryDisk, History) {
     for count in [250, 40] {
         (0..count).for_each(|_| history.change(&map, &mut random));
         if count > 100 {
-            map.compact().unwrap()
+            map.compact().unwrap();
         } else {
-            map.checkpoint().unwrap()
+            map.checkpoint().unwrap();
         }
         history.logged.clear();
     }
@@ -157,7 +157,7 @@ fn check_flipped_bits(seed: u64, step: usize) {
     for name in disk.list(folder()).unwrap() {
         let file = disk.open_to_write(&folder().join(&name), Access::Cached).unwrap();
         let bytes = bytes_of(&*file);
-        let is_tried = |at: &usize| at % step == 0 || step < 200 && at % BLOCK_SIZE < 32;
+        let is_tried = |at: &usize| at.is_multiple_of(step) || step < 200 && at % BLOCK_SIZE < 32;
         // The rest of a segment is zeros.
         let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
         for at in (0..used).filter(is_tried) {
@@ -221,6 +221,27 @@ fn a_sound_map_is_returned_whole_and_written_to_a_new_one() {
     assert!(
         salvage("nothing", "spill", options(&disk), &Watch::default()).unwrap_err().is_absent()
     );
+}
+
+#[test]
+fn entries_expire_in_the_new_map_too_and_cleared_ones_stay_away() {
+    const LATER: u64 = 1 << 50;
+    let (disk, watch) = (MemoryDisk::default(), Watch::default());
+    let map = Map::create(folder(), options(&disk)).unwrap();
+    map.put("cleared", "1").unwrap();
+    map.clear().unwrap();
+    map.put_expiring("key", "2", LATER).unwrap();
+    map.put_expiring("large", [3; 3000], LATER).unwrap();
+    map.close().unwrap();
+    let mut run = salvage(folder(), "spill", options(&disk), &watch).unwrap();
+    assert_eq!(run.write_map("new", &watch).unwrap(), 2);
+    drop(run);
+    let new = Map::open_with("new", options(&disk)).unwrap();
+    for (key, size) in [("key", 1), ("large", 3000)] {
+        let found = new.get_expiring(key).unwrap().unwrap();
+        assert_eq!((found.value.len(), found.expires_at), (size, Some(LATER)));
+    }
+    assert_eq!(new.get("cleared").unwrap(), None);
 }
 
 #[test]
