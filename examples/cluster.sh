@@ -47,14 +47,19 @@ echo "$remote at $AWS_ENDPOINT_URL"
 
 # Prints the rows of a night, key,value; of the first keys only, if a number is given.
 night() { echo key,value; seq "${2:-$keys}" | sed "s/.*/key-&,night $1 of key-&/"; }
-# Says which night clients must see from now on, or may see if the time to switch has not passed.
-expect() { echo "$1 $(date +%s.%N)" > expected.new; mv expected.new expected; }
+# Says which night clients may see from now on, and since when it is published; `inf` while it is not: a
+# publication waits until all servers have the version.
+expect() { echo "$1 ${2:-$(date +%s.%N)}" > expected.new; mv expected.new expected; }
 # Makes a version with the rows of a night, and sends it to the object storage.
 build() {
     night "$1" | "$hashfold" update people - --format csv --key key --mode replace
     "$hashfold" deploy push people $remote
 }
-publish() { expect "$1"; "$hashfold" deploy publish $remote "$1" --reason "night $1"; }
+publish() {
+    expect "$1" inf
+    "$hashfold" deploy publish $remote "$1" --reason "night $1"
+    expect "$1"
+}
 
 step "night 1"
 build 1
@@ -116,8 +121,9 @@ step "night 4 is published, and rolled back"
 build 4
 publish 4
 sleep 5
-expect 2
+expect 2 inf
 "$hashfold" deploy rollback $remote --reason "wrong prices"
+expect 2
 sleep 5
 "$hashfold" deploy status $remote
 

@@ -13,7 +13,9 @@ command -v cc > /dev/null || fail "there is no C compiler (cc); on Debian: apt-g
 
 # Leaves out Parquet and Arrow, which double the time; `cargo install` includes them.
 echo "compiling the command: one to two minutes on two cores, the first time" >&2
-cargo build --release --quiet --package hashfold-cli --no-default-features
+# Shows progress to people, and not in logs.
+[[ -t 2 ]] && quiet= || quiet=--quiet
+cargo build --release $quiet --package hashfold-cli --no-default-features
 hashfold=${CARGO_TARGET_DIR:-target}/release/hashfold
 show() { printf '\n$ hashfold %s\n' "$*" && "$hashfold" "$@"; }
 

@@ -96,6 +96,9 @@ impl Failure {
 fn hint(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::MFILE) => "; raise the limit of open files, which `ulimit -n` shows",
+        Some(Errno::ADDRINUSE) => {
+            "; another program listens there: stop it, or choose another port"
+        }
         Some(Errno::FBIG) => "; raise the limit of file sizes, which `ulimit -f` shows",
         _ => "",
     }

@@ -69,7 +69,8 @@ pub(crate) fn require_map(folder: &Path) -> Result<()> {
 pub(crate) fn refuse_map(folder: &Path) -> Result<()> {
     match holds(folder)?.kind() {
         Some(Kind::Map) => Err(Failure::usage(format!(
-            "{}: is a map, expected a table or store; use `hashfold map`",
+            "{}: is a map, which has no versions, expected a table or store; `hashfold map --help` lists \
+             what maps can do",
             folder.display()
         ))),
         _ => Ok(()),

@@ -3,6 +3,7 @@
 use crate::{
     allocator::give_memory_back,
     failure::{Exit, Failure, Result},
+    folder,
     output::{write_line, write_note},
     stop::Stop,
 };
@@ -26,29 +27,33 @@ use std::{
 /// Time between two looks whether the user has asked to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// Serve tables, stores and filters to any Redis client
+/// Serve tables, stores, maps and filters to any Redis client
 ///
 /// Each folder is served under its name. With one data set, `redis-cli get KEY` reads it; with several,
 /// a client says which one with AUTH: `AUTH people ""`. Without a configuration file there are no
-/// passwords, and only programs on this machine can connect. Readers of a store follow its current
-/// version; AUTH people@41 uses version 41. With a section "deploy" in the configuration file, stores
+/// passwords, and only programs on this machine can connect. Clients change the keys of a map, one by one.
+/// Readers of a store follow its current version; AUTH people@41 uses version 41. With a section "deploy" in the configuration file, stores
 /// follow `hashfold deploy publish`.
 ///
-/// Runs until Ctrl-C or SIGTERM; then requests that were read are answered, and filters are made durable.
+/// Runs until Ctrl-C or SIGTERM; then requests that were read are answered, and maps and filters are made durable.
 /// SIGHUP makes it read the data sets, users and tokens in the configuration file again.
 #[derive(Args, Debug)]
+#[command(override_usage = "hashfold serve [OPTIONS] <DIR>...\n       \
+                            hashfold serve [OPTIONS] --config <FILE>")]
 pub(crate) struct ServeArgs {
-    /// Folders of tables, stores and filters
+    /// Folders of tables, stores, maps and filters
     #[arg(value_name = "DIR", required_unless_present = "config")]
     folders: Vec<PathBuf>,
     /// Configuration file, in TOML: addresses, data sets, users
     #[arg(long, value_name = "FILE", conflicts_with = "folders")]
     config: Option<PathBuf>,
-    /// Address to listen on; port 0 chooses a free port [default: 127.0.0.1:6379]
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    /// Address to listen on, of this machine only; port 0 chooses a free port; may be repeated [default:
+    /// 127.0.0.1:6379]
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "config", value_parser = parse_address)]
     listen: Vec<SocketAddr>,
-    /// Address for /healthz, /readyz, /metrics and /v1/data over HTTP
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    /// Address for the admin page, /healthz, /readyz, /metrics and /v1 over HTTP, of this machine only; may be
+    /// repeated [default: none]
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "config", value_parser = parse_address)]
     http_listen: Vec<SocketAddr>,
     /// Network threads [default: all cores but one]
     #[arg(long, value_name = "N", conflicts_with = "config")]
@@ -56,19 +61,24 @@ pub(crate) struct ServeArgs {
     /// Folder in which clients make filters with BF.RESERVE and CF.RESERVE
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     filters: Option<PathBuf>,
-    /// Open filters for reading only
+    /// Open filters for reading only, and refuse changes of maps
     #[arg(long, conflicts_with = "config")]
     read_only: bool,
     /// Format of the log on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log: LogFormat,
-    /// Check the configuration and the data sets, and exit; the exit code is 4 if the current version of a
-    /// store is missing, or damaged so that it shows when its files are opened
+    /// Check the configuration and the data sets, print one line, and exit; the exit code is 4 if the current
+    /// version of a store is missing, or damaged so that it shows when its files are opened
     #[arg(long)]
     check: bool,
-    /// Print the addresses as a JSON object
+    /// Print the addresses, or the result of --check, as a JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Reads an address.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected IP:PORT, such as 127.0.0.1:6380".into())
 }
 
 /// Formats of the log.
@@ -103,7 +113,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let config = configuration(args)?;
     if args.check {
         Server::check(&config, &Env::system()).map_err(failure)?;
-        return Ok(Exit::Done);
+        return say_checked(&config, args.json).map(|()| Exit::Done);
     }
     give_memory_back();
     args.log.start();
@@ -120,6 +130,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     server.stop()?;
     Ok(Exit::Done)
+}
+
+fn say_checked(config: &Config, as_json: bool) -> Result<()> {
+    let (data, users) = (config.data.len(), config.users.len());
+    if as_json {
+        return write_line(json!({ "event": "checked", "data": data, "users": users }));
+    }
+    let many = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    write_line(format_args!(
+        "checked: {} and {}, no problem",
+        many(data, "data set"),
+        many(users, "user")
+    ))
 }
 
 fn say_addresses(server: &Server, as_json: bool) -> Result<()> {
@@ -151,12 +174,17 @@ fn reload(args: &ServeArgs, server: &Server) {
     match reloaded {
         // The server has said so in the log.
         Ok(()) => {}
-        Err(failure) => write_note(&failure.message),
+        Err(failure) => write_note(format_args!(
+            "hashfold: the configuration stays as it was: {}",
+            failure.message
+        )),
     }
 }
 
 fn configuration(args: &ServeArgs) -> Result<Config> {
     let Some(path) = &args.config else {
+        // Refuses files, which the server would take for damaged folders.
+        args.folders.iter().try_for_each(|folder| folder::holds(folder).map(drop))?;
         let mut config =
             Config::of_folders(&args.folders).map_err(|error| Failure::usage(error.to_string()))?;
         if !args.listen.is_empty() {

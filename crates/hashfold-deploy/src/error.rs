@@ -1,7 +1,11 @@
 //! The error type of deploying: what happened, where, what was expected, what was found, what to do.
 
 use hashfold::{ErrorClass, ErrorKind as StoreErrorKind};
-use std::{fmt, sync::Arc};
+use std::{fmt, iter, sync::Arc};
+
+/// The address at which a machine of a cloud answers for its own credentials. The object store asks there if
+/// the environment has none, which fails everywhere else.
+const METADATA_SERVICE: &str = "169.254.169.254";
 
 /// The result of a fallible call of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -289,7 +293,9 @@ impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ErrorKind::Store(error) => fmt::Display::fmt(error, f),
-            ErrorKind::Remote { action, source } => write!(f, "cannot {action}: {source}"),
+            ErrorKind::Remote { action, source } => {
+                write!(f, "cannot {action}: {}", with_cause(source.as_ref()))
+            }
             ErrorKind::Absent { what } => {
                 write!(f, "there is no {what}; push it, or check the URL and the names")
             }
@@ -328,7 +334,8 @@ impl fmt::Display for ErrorKind {
             ),
             ErrorKind::Gate { what, expected, got } => write!(
                 f,
-                "{what} does not pass the gate: expected {expected}, got {got}; nothing was published"
+                "{what} does not pass the gate: expected {expected}, got {got}; nothing was published; \
+                 publish it with other limits, or withdraw it with `hashfold deploy cancel`"
             ),
             ErrorKind::Trial { zone, got, left: None } => write!(
                 f,
@@ -347,8 +354,8 @@ impl fmt::Display for ErrorKind {
             ),
             ErrorKind::NotReady { expected, got } => write!(
                 f,
-                "expected {expected} ready nodes, got {got}; nothing was flipped, run it again to go \
-                 on"
+                "expected {expected} ready servers, got {got}; no server has switched: run it again to go \
+                 on, or withdraw the versions with `hashfold deploy cancel`"
             ),
             ErrorKind::Conflict { what } => write!(
                 f,
@@ -374,12 +381,73 @@ impl fmt::Display for ErrorKind {
     }
 }
 
+/// Returns the message of an error of the object store, with the cause at the bottom, which it often leaves out:
+/// a refused connection, an unknown name, a certificate that is not trusted.
+fn with_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let cause = iter::successors(Some(error), |error| error.source()).last();
+    let cause = cause.map(ToString::to_string).filter(|cause| !text.contains(cause));
+    if let Some(cause) = cause {
+        text.push_str(": ");
+        text.push_str(&cause);
+    }
+    if text.contains(METADATA_SERVICE) {
+        text.push_str(
+            "; there are no credentials in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        );
+    }
+    text
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self.kind() {
             ErrorKind::Store(error) => Some(error),
             ErrorKind::Remote { source, .. } => Some(source.as_ref()),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn the_cause_of_a_failed_request_is_named_once() {
+        let cause = || io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused");
+        let request = io::Error::other(Error::remote("send", cause()));
+        let cases: [(io::Error, &str); 3] = [
+            (cause(), "cannot read: connection refused"),
+            (request, "cannot read: cannot send: connection refused"),
+            (io::Error::other(Outer(cause())), "cannot read: a request failed: connection refused"),
+        ];
+        for (source, expected) in cases {
+            assert_eq!(Error::remote("read", source).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn missing_credentials_are_named() {
+        let source = format!("a request to http://{METADATA_SERVICE}/latest failed");
+        let error = Error::remote("list", source).to_string();
+        assert!(error.ends_with("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{error}");
+    }
+
+    /// An error whose message leaves out its cause.
+    #[derive(Debug)]
+    struct Outer(io::Error);
+
+    impl fmt::Display for Outer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a request failed")
+        }
+    }
+
+    impl std::error::Error for Outer {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
         }
     }
 }

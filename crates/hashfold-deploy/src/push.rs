@@ -16,7 +16,7 @@ use hashfold::{
     work::Watch,
 };
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     path::Path,
 };
 
@@ -95,18 +95,16 @@ fn push_with(
     let bytes = read_all(disk.open(&path, Access::Cached)?.as_ref(), SMALL_SIZE_MAX)?;
     let info = VersionInfo::from_bytes(&bytes, number)
         .map_err(|error| StoreError::new(error.kind().clone()).at(&Place::file(&path)))?;
-    let listed = remote.objects().list(&layout::tables(store))?;
-    let sizes = listed.into_iter().map(|object| (object.name, object.size)).collect();
+    let (sizes, names) = Default::default();
     let (file, tables) = (&*bytes, 0);
-    let mut push = Push { disk, folder, file, remote, store, key, watch, sizes, tables, bytes: 0 };
+    let mut push =
+        Push { disk, folder, file, remote, store, key, watch, sizes, names, tables, bytes: 0 };
+    push.list()?;
     push.check_version(&info)?;
     push.check_store(&info)?;
-    let mut seen = HashSet::new();
-    for layer in info.layers().filter(|layer| seen.insert(layer.table)) {
-        push.table(layer)?;
-    }
-    push.sign(info.name.number)?;
+    push.tables(&info)?;
     push.version(&info)?;
+    push.mend(&info)?;
     Ok(Pushed { tables: push.tables, bytes: push.bytes, info })
 }
 
@@ -123,6 +121,8 @@ struct Push<'a> {
     watch: &'a Watch,
     /// Sizes of the objects that the remote has, by name.
     sizes: HashMap<String, u64>,
+    /// The names of the objects of the version's tables.
+    names: BTreeSet<String>,
     tables: u64,
     bytes: u64,
 }
@@ -130,6 +130,33 @@ struct Push<'a> {
 impl Push<'_> {
     fn objects(&self) -> &dyn Objects {
         self.remote.objects()
+    }
+
+    /// Looks which objects of tables the remote has.
+    fn list(&mut self) -> Result<()> {
+        let listed = self.objects().list(&layout::tables(self.store))?;
+        self.sizes = listed.into_iter().map(|object| (object.name, object.size)).collect();
+        Ok(())
+    }
+
+    /// Uploads what the remote lacks of all tables of a version.
+    fn tables(&mut self, info: &VersionInfo) -> Result<()> {
+        let mut seen = HashSet::new();
+        info.layers()
+            .filter(|layer| seen.insert(layer.table))
+            .try_for_each(|layer| self.table(layer))
+    }
+
+    /// Uploads once more what a collection has removed since it was listed: the version that it removed had tables
+    /// in common with this one. A collection that has looked at the versions since this one was written spares them,
+    /// or says that it must be pushed again.
+    fn mend(&mut self, info: &VersionInfo) -> Result<()> {
+        self.sign(info.name.number)?;
+        self.list()?;
+        match self.names.iter().all(|name| self.sizes.contains_key(name)) {
+            true => Ok(()),
+            false => self.tables(info),
+        }
     }
 
     /// Refuses a number that another version has in the remote.
@@ -171,6 +198,7 @@ impl Push<'_> {
         let folder = table_path(self.folder, layer.table);
         let tree = Tree::open(self.disk, &folder, layer)?;
         let tree_name = layout::table_file(self.store, layer.table, TREE);
+        self.names.insert(tree_name.clone());
         let is_there = self.sizes.contains_key(&tree_name);
         if is_there {
             self.check_tree(layer, &tree_name)?;
@@ -178,6 +206,7 @@ impl Push<'_> {
         let before = self.bytes;
         for file in &tree.files {
             let name = layout::table_file(self.store, layer.table, &file.name);
+            self.names.insert(name.clone());
             if self.sizes.get(&name) == Some(&file.size()) {
                 self.watch.add(file.size())?;
             } else {
@@ -260,8 +289,9 @@ impl Push<'_> {
         Err(Error::new(ErrorKind::Exists { expected, got }).at(self.objects().place(&name)))
     }
 
-    /// Writes the version file. From here on the version is in the remote.
+    /// Writes the signature, if there is one, and the version file. From here on the version is in the remote.
     fn version(&mut self, info: &VersionInfo) -> Result<()> {
+        self.sign(info.name.number)?;
         let name = layout::version(self.store, info.name.number);
         match self.objects().put(&name, self.file, When::Absent)? {
             Some(_) => self.bytes += self.file.len() as u64,

@@ -260,6 +260,12 @@ fn apply(change: &Change, env: &Env, has_limit: bool) -> Result<Changed, ChangeE
     if let Some(expected) = expected.filter(|expected| *expected != seq) {
         return Err(moved(change, expected, seq));
     }
+    if let Some(number) = change.action.version()
+        && writer.version(number).is_err_and(|error| error.is_absent())
+    {
+        let name = change.data.name();
+        return Err(ChangeError::Refused(format!("{name} has no version {number}")));
+    }
     if has_limit {
         check_memory(&writer, change)?;
     }
@@ -299,12 +305,32 @@ fn check_memory(writer: &StoreWriter, change: &Change) -> Result<(), ChangeError
     }
 }
 
+/// Refuses a version that the store does not have, and one that is marked bad if publishing it is not forced.
+fn check_version(writer: &StoreWriter, change: &Change) -> Result<(), ChangeError> {
+    let Some(number) = change.action.version() else { return Ok(()) };
+    let name = change.data.name();
+    match writer.version(number) {
+        Err(error) if error.is_absent() => {
+            return Err(ChangeError::Refused(format!("{name}: there is no version {number}")));
+        }
+        found => found.map(drop)?,
+    }
+    let is_unforced = matches!(change.action, Action::Publish { is_forced: false, .. });
+    if is_unforced && writer.pointer().bad.contains(&number) {
+        return Err(ChangeError::Refused(format!(
+            "{name}: version {number} is marked bad: it was rolled back, or failed a gate; publish it with \
+             force"
+        )));
+    }
+    Ok(())
+}
+
 /// Changes the pointer of a store, and returns the version that the change is about.
 fn make(writer: &mut StoreWriter, change: &Change) -> Result<u64, ChangeError> {
+    check_version(writer, change)?;
     match change.action {
         Action::Publish { version, is_forced, change_max } => {
             if is_forced {
-                writer.version(version)?;
                 writer.forgive(version)?;
             } else if change_max.is_some() {
                 check_gates(writer, change, version, change_max)?;
@@ -521,6 +547,22 @@ mod tests {
         assert!(text.contains("people: version 1") && text.contains("at most 0.5"), "{text}");
         assert_eq!(pointer(env.disk.as_ref()).current, Some(2));
         assert_eq!(publish(true, 0.5).unwrap().version, 1);
+    }
+
+    #[test]
+    fn a_version_that_does_not_exist_is_named() {
+        let env = Env::on(Arc::new(disk()));
+        let changer = changer(&env).unwrap();
+        for action in [
+            Action::Publish { version: 9, is_forced: false, change_max: None },
+            Action::Publish { version: 9, is_forced: true, change_max: Some(0.1) },
+            Action::RollBack { to: Some(9) },
+            Action::Pin { version: 9 },
+            Action::Unpin { version: 9 },
+        ] {
+            let error = changer.apply(&change(&env, action).unwrap()).unwrap_err();
+            assert_eq!(error, ChangeError::Refused("people has no version 9".into()), "{action:?}");
+        }
     }
 
     #[test]

@@ -20,11 +20,15 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    thread,
     time::Duration,
 };
 
 /// Time that another server has to accept a connection, and to answer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Number of servers that are asked at the same time: those that do not answer delay few others.
+const PROBES_AT_ONCE: usize = 32;
 
 /// The request to other servers. Whatever they answer, also that a password or encryption is missing, says
 /// that they work: a process that was stopped accepts connections, and answers nothing.
@@ -370,9 +374,7 @@ impl Cluster {
     pub(crate) fn probe(&self) {
         let Some(view) = self.view() else { return };
         let all = view.shards.iter().flat_map(|shard| &shard.nodes);
-        for node in all.filter(|node| !node.is_self) {
-            node.is_alive.store(answers(&node.host, node.port), Relaxed);
-        }
+        ask_all(&all.filter(|node| !node.is_self).collect::<Vec<_>>(), PROBE_TIMEOUT);
     }
 }
 
@@ -381,11 +383,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Asks servers, many at the same time, and notes which of them answer.
+fn ask_all(nodes: &[&Seen], timeout: Duration) {
+    thread::scope(|scope| {
+        for first in 0..nodes.len().min(PROBES_AT_ONCE) {
+            let ask_some = move || {
+                for node in nodes.iter().skip(first).step_by(PROBES_AT_ONCE) {
+                    node.is_alive.store(answers(&node.host, node.port, timeout), Relaxed);
+                }
+            };
+            if thread::Builder::new().spawn_scoped(scope, ask_some).is_err() {
+                ask_some();
+            }
+        }
+    });
+}
+
 /// Whether a server answers.
-fn answers(host: &str, port: u16) -> bool {
+fn answers(host: &str, port: u16, timeout: Duration) -> bool {
     let ask = |address: SocketAddr| -> std::io::Result<()> {
-        let mut socket = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
-        socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
+        let mut socket = TcpStream::connect_timeout(&address, timeout)?;
+        socket.set_read_timeout(Some(timeout))?;
         socket.write_all(PROBE)?;
         // The end of the connection is an answer, too.
         socket.read(&mut [0]).map(drop)
@@ -397,6 +415,7 @@ fn answers(host: &str, port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     /// The ranges of slots of a shard, and the names of its servers.
     type Group<'a> = (&'a [(u32, u32)], &'a [&'a str]);
@@ -465,10 +484,10 @@ mod tests {
 
     #[test]
     fn a_server_that_accepts_connections_and_answers_nothing_does_not_count_as_alive() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(!answers("127.0.0.1", port));
-        std::thread::scope(|scope| {
+        assert!(!answers("127.0.0.1", port, PROBE_TIMEOUT));
+        thread::scope(|scope| {
             scope.spawn(|| {
                 // The first connection is that of the question before.
                 drop(listener.accept().unwrap());
@@ -478,10 +497,36 @@ mod tests {
                 assert_eq!(request, PROBE);
                 socket.write_all(b"-NOAUTH\r\n").unwrap();
             });
-            assert!(answers("127.0.0.1", port));
+            assert!(answers("127.0.0.1", port, PROBE_TIMEOUT));
         });
         drop(listener);
-        assert!(!answers("127.0.0.1", port));
+        assert!(!answers("127.0.0.1", port, PROBE_TIMEOUT));
+    }
+
+    /// Each server answers when all were asked: one after the other, none would.
+    #[test]
+    fn servers_that_do_not_answer_do_not_delay_the_question_to_others() {
+        let listeners: Vec<TcpListener> =
+            (0..8).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let mut all = topology(&[(&[(0, 16_383)], &["a", "b", "c", "d", "e", "f", "g", "h"])]);
+        for (node, listener) in all.shards[0].nodes.iter_mut().zip(&listeners) {
+            node.port = listener.local_addr().unwrap().port();
+        }
+        let view = View::new(&all, "a", None).unwrap();
+        let nodes: Vec<&Seen> = view.own_shard().all().iter().collect();
+        nodes.iter().for_each(|node| node.is_alive.store(false, Relaxed));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let asked: Vec<_> =
+                    listeners.iter().map(|listener| listener.accept().unwrap().0).collect();
+                for mut socket in asked {
+                    socket.read_exact(&mut [0; PROBE.len()]).unwrap();
+                    socket.write_all(b"+PONG\r\n").unwrap();
+                }
+            });
+            ask_all(&nodes, Duration::from_secs(20));
+        });
+        assert!(nodes.iter().all(|node| node.is_alive.load(Relaxed)));
     }
 
     #[test]

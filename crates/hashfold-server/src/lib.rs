@@ -1,16 +1,17 @@
-//! Serves tables, stores and filters to any Redis client.
+//! Serves tables, stores, maps and filters to any Redis client.
 //!
 //! ```text
 //!  clients ─ RESP ─→ network: event loops ─┬→ command: what is asked
-//!                                          └→ data: get_many on tables and versions; filters
+//!                                          └→ data: get_many on tables and versions; maps; filters
 //! ```
 //!
-//! A [`Server`] answers from the data sets of a [`Config`]. A user sees one table or store, and filters,
+//! A [`Server`] answers from the data sets of a [`Config`]. A user sees one table, store or map, and filters,
 //! each of which is a key; a connection selects its user with `AUTH`. Without a configuration file there
 //! are no passwords, and only programs on the same machine can connect.
 //!
 //! - A reader of a store follows its current version; `people@41` as the user's name, or `HASHFOLD.USE 41`,
 //!   keeps a connection on one version.
+//! - A map takes the commands of Redis for strings; [`MapDurability`] says when changes are durable.
 //! - With a [`DeployConfig`], all stores follow the pointer of a group in object storage: versions are
 //!   fetched, and become current together with those of all other servers.
 //! - Requests that are ready at one moment are looked up together, on all connections of a thread.
@@ -51,8 +52,8 @@ mod user;
 
 pub use self::{
     config::{
-        AdminConfig, ClusterConfig, Config, ConfigError, DataConfig, DeployConfig, Role, TlsConfig,
-        TokenConfig, UserConfig,
+        AdminConfig, ClusterConfig, Config, ConfigError, DataConfig, DeployConfig, MapDurability,
+        Role, TlsConfig, TokenConfig, UserConfig,
     },
     error::StartError,
     server::Server,

@@ -4,12 +4,13 @@ use crate::{
     cluster::Cluster,
     command::CommandSet,
     config::{Config, DataConfig, UserConfig},
-    data::{DataSet, FilterHome, FilterKey, Space},
+    data::{DataSet, FilterHome, FilterKey, MapSettings, Space},
     error::{StartError, wrong},
     user::{DEFAULT, Password, User},
 };
 use hashfold::{
-    Env, Error, ErrorClass, ReadOptions, folder::Contents, manifest::Kind, work::MemoryBudget,
+    Env, Error, ErrorClass, ReadOptions, folder::Contents, io::Access, manifest::Kind,
+    work::MemoryBudget,
 };
 use hashfold_deploy::mend_pointer;
 use std::{
@@ -100,6 +101,24 @@ impl Opened {
             let filter = open_filter(name.as_bytes(), &entry.path, entry.is_writable, memory)
                 .map_err(StartError::Data)?;
             self.filters.insert(name.to_owned(), Arc::new(filter));
+            return Ok(());
+        }
+        if kind == Some(Kind::Map) {
+            if cluster.is_on() {
+                return Err(wrong(format!("map \"{name}\": maps are not served in a cluster")));
+            }
+            let settings = MapSettings {
+                durability: entry.durability,
+                memory_bytes: entry.memory_bytes,
+                is_writable: entry.is_writable,
+                // A file that changes is not mapped.
+                access: entry
+                    .access
+                    .filter(|access| *access == Access::Direct)
+                    .unwrap_or(Access::Cached),
+            };
+            let data = DataSet::open_map(name, &entry.path, settings, (env, memory));
+            self.data.insert(name.to_owned(), Arc::new(data.map_err(StartError::Data)?));
             return Ok(());
         }
         let mut options = ReadOptions::new().env(env.clone()).memory(memory.clone());

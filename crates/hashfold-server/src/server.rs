@@ -10,7 +10,7 @@ use crate::{
     deploy::Deployment,
     error::{StartError, wrong},
     journal::Journal,
-    network::{EventLoop, check_free, listen},
+    network::{EventLoop, ValueMemory, check_free, listen},
     opened::{Opened, Served, mend},
     shared::Shared,
     tls::Certificates,
@@ -19,6 +19,8 @@ use crate::{
 use arc_swap::ArcSwap;
 use hashfold::{
     Env, Error,
+    folder::Contents,
+    manifest::Kind,
     work::{MemoryBudget, Reserved, Signal, Threads, lower_priority},
 };
 use hashfold_deploy::Follower;
@@ -26,8 +28,9 @@ use mio::Waker;
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -50,12 +53,12 @@ pub(crate) const STOP_INTERVAL: Duration = Duration::from_millis(50);
 /// Time between two looks whether a thread has ended.
 const STOP_CHECK: Duration = Duration::from_millis(5);
 
-/// Changes of filters are durable after this time.
+/// Changes of filters are durable after this time, and those of maps that wait for it.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A running server.
 ///
-/// Dropping it stops it: requests that were read are answered, filters are made durable.
+/// Dropping it stops it: requests that were read are answered, filters and maps are made durable.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -82,9 +85,20 @@ struct Following {
     stop: Signal,
 }
 
-/// Returns a configuration that opens no filter for writing.
-fn read_only(config: &Config) -> Config {
+/// Refuses a configuration that contradicts itself, or serves nothing: another program may still be writing its file.
+fn check_sense(config: &Config) -> Result<(), StartError> {
+    config.check().map_err(wrong)?;
+    match config.data.is_empty() && config.filters.is_none() {
+        true => Err(wrong("expected a data set (`[data.NAME]`) or `filters`, got neither")),
+        false => Ok(()),
+    }
+}
+
+/// Returns a configuration that opens no filter for writing, and no map: only one process has a map open.
+fn without_writing(config: &Config, env: &Env) -> Config {
     let mut config = Config { filters: None, ..config.clone() };
+    let kind = |path: &Path| Contents::of(env.disk.as_ref(), path).ok()?.kind();
+    config.data.retain(|_, data| kind(&data.path) != Some(Kind::Map));
     config.data.values_mut().for_each(|data| data.is_writable = false);
     config
 }
@@ -122,7 +136,7 @@ impl Server {
     /// # Errors
     /// A data set cannot be opened, an address is taken, or the configuration contradicts itself.
     pub fn start(config: Config, env: &Env) -> Result<Server, StartError> {
-        config.check().map_err(wrong)?;
+        check_sense(&config)?;
         let executor = Arc::new(Threads::new(READERS * config.threads));
         let mut listeners = Vec::new();
         for thread in 0..config.threads {
@@ -152,6 +166,7 @@ impl Server {
             started: env.clock.now(),
             memory,
             _buffers,
+            values: Arc::new(ValueMemory::new(config.client_memory_bytes)),
             served: ArcSwap::from_pointee(Served { opened, users }),
             filter_home,
             turns: FilterTurns::default(),
@@ -170,6 +185,7 @@ impl Server {
             logins: Arc::default(),
             next_id: AtomicU64::new(1),
             is_stopping: AtomicBool::new(false),
+            stops_since: OnceLock::new(),
             config,
             env,
         });
@@ -210,11 +226,11 @@ impl Server {
     /// Those of [`Server::start`], but for addresses that are taken; and damage that was found when the
     /// files were opened, also if a server could start and answer from the rest.
     pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
-        config.check().map_err(wrong)?;
+        check_sense(config)?;
         read_certificates(config)?;
         let cluster = cluster(config, &config.listen, &config.tls_listen, env)?;
         let (memory, _buffers) = memory_of(config)?;
-        let opened = Opened::open(&read_only(config), env, &cluster, &memory, None)?;
+        let opened = Opened::open(&without_writing(config, env), env, &cluster, &memory, None)?;
         opened.users(config)?;
         opened.data.values().try_for_each(|data| data.check_open()).map_err(StartError::Data)?;
         let views = opened.data.values().filter_map(|data| data.view());
@@ -355,7 +371,7 @@ impl Server {
             admin: config.admin.clone(),
             ..self.shared.config.clone()
         };
-        config.check().map_err(wrong)?;
+        check_sense(&config)?;
         let (shared, before) = (&self.shared, self.shared.served());
         let (memory, cluster) = (&shared.memory, &shared.cluster);
         mend(&config, &shared.env);
@@ -376,7 +392,11 @@ impl Server {
         info!(added, removed, users = users.len(), "read the configuration again");
         shared.served.store(Arc::new(Served { opened, users }));
         shared.access.replace(&config.admin);
-        data.iter().for_each(|data| data.end());
+        for data in &data {
+            if let Err(error) = data.end() {
+                warn!(map = %data.name(), %error, "closed without its last changes");
+            }
+        }
         for filter in &filters {
             if let Err(error) = filter.end() {
                 warn!(filter = %filter.name(), %error, "closed without its last changes");
@@ -388,15 +408,16 @@ impl Server {
         Ok(())
     }
 
-    /// Stops the server: requests that were read are answered, filters are made durable.
+    /// Stops the server: requests that were read are answered, filters and maps are made durable.
     ///
     /// # Errors
-    /// A filter cannot be made durable.
+    /// A filter or a map cannot be made durable.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), Error> {
+        self.shared.stops_since.get_or_init(|| self.shared.now());
         if !self.shared.is_stopping.swap(true, Relaxed) {
             info!("stopping");
         }
@@ -412,11 +433,12 @@ impl Server {
         self.join(threads, &self.stop);
         let filters = self.shared.filters();
         let flushed = filters.iter().map(|filter| filter.flush()).fold(Ok(()), Result::and);
+        let closed = self.shared.maps().map(|map| map.close()).fold(Ok(()), Result::and);
         // A transfer may take some time to end; filters are durable before.
         if let Some(Following { thread, stop }) = following {
             self.join(vec![thread], &stop);
         }
-        flushed
+        flushed.and(closed)
     }
 
     /// Waits until threads have ended, which `stop` tells them to.
@@ -523,7 +545,7 @@ fn look_for_versions(shared: &Shared, stop: &Signal) {
     });
 }
 
-/// Makes changes of filters durable, and looks for those of other processes, until the server stops.
+/// Makes changes of filters and maps durable, and looks for those of other processes, until the server stops.
 fn keep_filters(shared: &Shared, stop: &Signal) {
     let mut next_sync = shared.now() + SYNC_INTERVAL;
     repeat(shared, stop, |now| {
@@ -537,6 +559,9 @@ fn keep_filters(shared: &Shared, stop: &Signal) {
             if syncs {
                 let _ = filter.sync();
             }
+        }
+        if syncs {
+            shared.maps().for_each(|map| map.sync_each_second());
         }
         shared.dumps.forget_idle(now);
         shared.filter_home.iter().for_each(|home| home.forget_idle(now));

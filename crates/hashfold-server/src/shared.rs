@@ -7,11 +7,12 @@ use crate::{
     cluster::Cluster,
     command::{Command, Flag},
     config::Config,
-    data::{DataSet, Dumps, FilterHome, FilterKey, FilterTurns, View},
+    data::{DataSet, Dumps, FilterHome, FilterKey, FilterTurns, ServedMap, View},
     deploy::Deployment,
     latency_events::LatencyEvents,
     logins::Logins,
     metrics::Metrics,
+    network::ValueMemory,
     opened::Served,
     session::Client,
     slow_log::SlowLog,
@@ -26,11 +27,14 @@ use hashfold::{
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
+
+/// Time after which a server that stops takes no further request, also none that it has read.
+const STOP_MAX: Duration = Duration::from_secs(30);
 
 /// A server's state.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryBudget,
     /// The part of it that buffers of connections may take.
     pub(crate) _buffers: Reserved,
+    /// The memory of values that lookups have read, and that replies do not have yet.
+    pub(crate) values: Arc<ValueMemory>,
     /// Data sets, and the users that see them.
     pub(crate) served: ArcSwap<Served>,
     /// Filters that clients made.
@@ -72,12 +78,19 @@ pub(crate) struct Shared {
     pub(crate) logins: Arc<Logins>,
     pub(crate) next_id: AtomicU64,
     pub(crate) is_stopping: AtomicBool,
+    /// The time at which the server began to stop.
+    pub(crate) stops_since: OnceLock<Duration>,
 }
 
 impl Shared {
     /// Returns the time of the server's clock.
     pub(crate) fn now(&self) -> Duration {
         self.env.clock.now()
+    }
+
+    /// Whether the server has been stopping for so long that it takes no further request, also none that it has read.
+    pub(crate) fn is_late_to_stop(&self) -> bool {
+        self.stops_since.get().is_some_and(|since| self.now().saturating_sub(*since) > STOP_MAX)
     }
 
     /// Returns a number that was not returned before.
@@ -102,17 +115,22 @@ impl Shared {
         self.served.load_full()
     }
 
-    /// Returns the tables and stores that are served now, in the order of their names.
+    /// Returns the tables, stores and maps that are served now, in the order of their names.
     pub(crate) fn data(&self) -> Vec<Arc<DataSet>> {
         self.served.load().opened.data.values().cloned().collect()
     }
 
-    /// Returns the current view of each table and store that has one.
+    /// Returns the current view of each table, store and map that has one.
     pub(crate) fn views(&self) -> impl Iterator<Item = (Arc<DataSet>, Arc<View>)> {
         self.data().into_iter().filter_map(|data| {
             let view = data.view()?;
             Some((data, view))
         })
+    }
+
+    /// Returns the maps that are served now.
+    pub(crate) fn maps(&self) -> impl Iterator<Item = Arc<ServedMap>> {
+        self.data().into_iter().filter_map(|data| data.map())
     }
 
     /// Whether a store has no version yet.

@@ -261,14 +261,20 @@ impl Changes {
         shared.cluster.note_error(errors.collect::<Vec<_>>().join("; "));
     }
 
+    /// Returns the newest topology that was seen.
+    fn newest(&self) -> &Topology {
+        self.pending.as_ref().map_or(&self.current, |(pending, _)| pending)
+    }
+
     /// Takes up a topology that is newer than the ones that were seen.
     fn see(&mut self, topology: Topology, now: Duration) {
-        let seen = self.pending.as_ref().map_or(self.current.epoch, |(pending, _)| pending.epoch);
+        let seen = self.newest().epoch;
         if topology.epoch > seen {
             self.pending = Some((topology, now));
             self.openings = Attempts::default();
-        } else if topology.epoch < seen {
-            warn!(epoch = topology.epoch, newest = seen, "an older topology is ignored");
+        } else if topology.epoch < seen || topology != *self.newest() {
+            let epoch = topology.epoch;
+            warn!(epoch, newest = seen, "a topology is ignored: its epoch is not larger");
         }
     }
 

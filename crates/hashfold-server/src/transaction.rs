@@ -2,7 +2,7 @@
 
 use crate::{
     command::{Arguments, Found, TABLE},
-    data::{DataSet, FilterKey, Space, View},
+    data::{DataSet, FilterKey, Space, View, Watch},
     session::Session,
 };
 use std::{
@@ -21,23 +21,64 @@ const BYTES_MAX: usize = 16 << 20;
 /// Maximum number of keys that a connection watches.
 const WATCHED_MAX: usize = 1_000;
 
-/// The commands since `MULTI`.
+/// Calls that are kept until their turn.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Transaction {
+pub(crate) struct Calls {
     /// The arguments of all commands, one after the other, and their places.
     input: Vec<u8>,
     places: Vec<Range<usize>>,
-    commands: Vec<Queued>,
-    /// Whether a command was refused, so that `EXEC` runs none.
-    is_refused: bool,
+    commands: Vec<Kept>,
 }
 
 #[derive(Clone, Debug)]
-struct Queued {
+struct Kept {
     /// The number of the command.
     number: usize,
     /// The range of its arguments in `places`.
     arguments: Range<usize>,
+}
+
+impl Calls {
+    /// Adds a call of the command with this number.
+    pub(crate) fn push(&mut self, number: usize, arguments: &Arguments<'_>) {
+        let first = self.places.len();
+        for argument in arguments.from(0) {
+            let start = self.input.len();
+            self.input.extend_from_slice(argument);
+            self.places.push(start..self.input.len());
+        }
+        self.commands.push(Kept { number, arguments: first..self.places.len() });
+    }
+
+    /// Returns the number of calls.
+    pub(crate) fn count(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Returns the memory of the calls, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.input.len() + self.places.len() * size_of::<Range<usize>>()
+    }
+
+    /// Returns a command, and its arguments.
+    pub(crate) fn command(&self, i: usize) -> (Found, Arguments<'_>) {
+        let Kept { number, arguments } = &self.commands[i];
+        let found = Found { command: TABLE.command(*number), number: *number };
+        (found, Arguments::new(&self.input, &self.places[arguments.clone()]))
+    }
+
+    /// Returns all commands, and their arguments.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Found, Arguments<'_>)> {
+        (0..self.count()).map(|i| self.command(i))
+    }
+}
+
+/// The commands since `MULTI`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transaction {
+    calls: Calls,
+    /// Whether a command was refused, so that `EXEC` runs none.
+    is_refused: bool,
 }
 
 impl Transaction {
@@ -49,7 +90,7 @@ impl Transaction {
         if self.is_refused {
             return Ok(());
         }
-        if self.commands.len() == COMMANDS_MAX {
+        if self.count() == COMMANDS_MAX {
             return Err(format!("ERR a transaction has at most {COMMANDS_MAX} commands"));
         }
         let size: usize = arguments.from(0).map(|it| it.len() + size_of::<Range<usize>>()).sum();
@@ -57,13 +98,7 @@ impl Transaction {
             let max = BYTES_MAX >> 20;
             return Err(format!("ERR the commands of a transaction have at most {max} MiB"));
         }
-        let first = self.places.len();
-        for argument in arguments.from(0) {
-            let start = self.input.len();
-            self.input.extend_from_slice(argument);
-            self.places.push(start..self.input.len());
-        }
-        self.commands.push(Queued { number, arguments: first..self.places.len() });
+        self.calls.push(number, arguments);
         Ok(())
     }
 
@@ -79,24 +114,22 @@ impl Transaction {
 
     /// Returns the number of commands.
     pub(crate) fn count(&self) -> usize {
-        self.commands.len()
+        self.calls.count()
     }
 
     /// Returns the memory of the commands, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.input.len() + self.places.len() * size_of::<Range<usize>>()
+        self.calls.bytes()
     }
 
     /// Returns a command, and its arguments.
     pub(crate) fn command(&self, i: usize) -> (Found, Arguments<'_>) {
-        let Queued { number, arguments } = &self.commands[i];
-        let found = Found { command: TABLE.command(*number), number: *number };
-        (found, Arguments::new(&self.input, &self.places[arguments.clone()]))
+        self.calls.command(i)
     }
 
     /// Returns all commands, and their arguments.
     pub(crate) fn commands(&self) -> impl Iterator<Item = (Found, Arguments<'_>)> {
-        (0..self.count()).map(|i| self.command(i))
+        self.calls.all()
     }
 }
 
@@ -105,6 +138,8 @@ impl Transaction {
 pub(crate) struct Watched {
     /// By the names that the client gave.
     keys: HashMap<Vec<u8>, WatchedKey>,
+    /// Those of maps.
+    of_maps: Vec<Arc<Watch>>,
     bytes: usize,
 }
 
@@ -156,7 +191,7 @@ impl Seen {
 impl Watched {
     /// Returns the number of keys.
     pub(crate) fn count(&self) -> usize {
-        self.keys.len()
+        self.keys.len() + self.of_maps.len()
     }
 
     /// Returns the memory of the keys, in bytes.
@@ -172,9 +207,7 @@ impl Watched {
         if self.keys.contains_key(name) {
             return Ok(());
         }
-        if self.keys.len() == WATCHED_MAX {
-            return Err(format!("ERR a connection watches at most {WATCHED_MAX} keys"));
-        }
+        self.check_room(1)?;
         let (space, key) = match session.other_space(name) {
             // The key is between the braces at the end of its name.
             Some((space, key)) => (Some(space), name.len() - 1 - key.len()..name.len() - 1),
@@ -186,13 +219,38 @@ impl Watched {
         Ok(())
     }
 
-    /// Whether any key may have changed since it was watched: its data set has another version, or its filter
-    /// was changed, made or removed.
-    pub(crate) fn has_changed(&self, session: &Session) -> bool {
-        self.keys.iter().any(|(name, watched)| {
-            let now = Seen::of(session, watched.space.as_ref(), &name[watched.key.clone()]);
-            !watched.seen.is(&now)
-        })
+    fn check_room(&self, more: usize) -> Result<(), String> {
+        match self.count() + more <= WATCHED_MAX {
+            true => Ok(()),
+            false => Err(format!("ERR a connection watches at most {WATCHED_MAX} keys")),
+        }
+    }
+
+    /// Watches keys of a map.
+    ///
+    /// # Errors
+    /// The reply: there are too many keys.
+    pub(crate) fn add_of_map(&mut self, watches: Vec<Arc<Watch>>) -> Result<(), String> {
+        self.check_room(watches.len())?;
+        self.bytes += watches.iter().map(|watch| watch.bytes()).sum::<usize>();
+        self.of_maps.extend(watches);
+        Ok(())
+    }
+
+    /// Returns what watches keys of maps.
+    pub(crate) fn of_maps(&self) -> &[Arc<Watch>] {
+        &self.of_maps
+    }
+
+    /// Whether any key may have changed since it was watched: its data set has another version, its filter
+    /// was changed, made or removed, or its value in a map was changed or has expired.
+    pub(crate) fn has_changed(&self, session: &Session, now_ms: u64) -> bool {
+        let is_changed = self.of_maps.iter().any(|watch| watch.is_changed(now_ms));
+        is_changed
+            || self.keys.iter().any(|(name, watched)| {
+                let now = Seen::of(session, watched.space.as_ref(), &name[watched.key.clone()]);
+                !watched.seen.is(&now)
+            })
     }
 }
 
@@ -201,6 +259,13 @@ impl Watched {
 pub(crate) struct Pins(RefCell<Vec<(Arc<DataSet>, Arc<View>)>>);
 
 impl Pins {
+    /// Shows a map with the changes of the transaction so far.
+    pub(crate) fn show(&self, data: &Arc<DataSet>, view: View) {
+        let mut pinned = self.0.borrow_mut();
+        pinned.retain(|(known, _)| !Arc::ptr_eq(known, data));
+        pinned.push((data.clone(), Arc::new(view)));
+    }
+
     /// Returns the view of a space's data: the current one, the first time.
     ///
     /// # Errors

@@ -24,6 +24,11 @@ pub(crate) struct User {
 }
 
 impl User {
+    /// Returns the user's own space, and the others.
+    pub(crate) fn all_spaces(&self) -> impl Iterator<Item = &Arc<Space>> {
+        self.spaces.values().chain([&self.space])
+    }
+
     /// Whether the user may use a key.
     #[inline]
     pub(crate) fn may_use(&self, key: &[u8]) -> bool {

@@ -301,7 +301,7 @@ pub(crate) struct ServeBench {
     pub(crate) dir: PathBuf,
 
     /// Group to measure; may be repeated [default: all]
-    #[arg(long, value_name = "GROUP", value_parser = ["get", "overload", "filter", "memory", "start", "publish", "fetch", "resume"])]
+    #[arg(long, value_name = "GROUP", value_parser = ["get", "set", "overload", "filter", "memory", "start", "publish", "fetch", "resume"])]
     pub(crate) only: Vec<String>,
 
     /// Number of rounds; more than one print medians and ranges, at the end

@@ -20,6 +20,7 @@ use hashfold_deploy::{
     Controller, Error, GROUP_DEFAULT, GroupPointer, PublicKey, Remote, StoreVersion, Targets,
     TrustedKeys, check_name,
 };
+use rustix::process::getuid;
 use serde_json::{Value, json};
 use std::{
     env, fs, io,
@@ -86,9 +87,11 @@ struct GroupArgs {
 impl GroupArgs {
     /// Returns a controller of the group, which signs with the user's name and the host's.
     fn controller(&self, remote: &Remote) -> Result<Controller> {
+        // Services and containers often have neither of the two.
         let user = env::var("USER").or_else(|_| env::var("LOGNAME"));
+        let user = user.unwrap_or_else(|_| format!("uid-{}", getuid().as_raw()));
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let by = format!("{}@{}", user.as_deref().unwrap_or("unknown"), host.trim());
+        let by = format!("{user}@{}", host.trim());
         Ok(Controller::new(&Env::system(), remote, &self.group, &by)?)
     }
 }

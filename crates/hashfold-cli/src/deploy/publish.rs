@@ -5,15 +5,18 @@ use super::{
     parse_version, pointer_json, store_of,
 };
 use crate::{
-    failure::{Exit, Result},
-    output::write_line,
-    progress::{Progress, Show, Unit},
+    failure::{Exit, Failure, Result},
+    output::{write_line, write_note},
     stop::Stop,
     units,
 };
 use clap::Args;
-use hashfold_deploy::{Bake, PublishOptions};
-use std::time::Duration;
+use hashfold::{ErrorKind, work::Watch};
+use hashfold_deploy::{Bake, Error, PublishOptions};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 /// Make pushed versions current for all servers of a group, at one moment
 ///
@@ -79,6 +82,37 @@ pub(crate) struct PublishArgs {
     change: ChangeArgs,
 }
 
+/// Returns a watch that ends the call when the user asks to stop. If servers are not ready at the first look,
+/// it says once that the command waits, which may take an hour.
+fn waiting(stop: Stop, url: String) -> Watch {
+    let looks = AtomicU64::new(0);
+    Watch::new(move |_| {
+        if stop.is_asked() {
+            return Err(ErrorKind::Stopped.into());
+        }
+        if looks.fetch_add(1, Relaxed) == 1 {
+            write_note(format_args!(
+                "hashfold: waiting for servers; `hashfold deploy status {url}` shows what each has"
+            ));
+        }
+        Ok(())
+    })
+}
+
+/// Turns the error of a publication into a failure. The command stops only while it waits for servers, which
+/// then know the versions.
+fn about_publication(error: Error) -> Failure {
+    match error.is_stop() {
+        true => Failure {
+            exit: Exit::Stopped,
+            message: "stopped; no server has switched: run it again to go on, or withdraw the versions with \
+                      `hashfold deploy cancel`"
+                .into(),
+        },
+        false => error.into(),
+    }
+}
+
 pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
     let stop = Stop::on_signals()?;
     let remote = open(&args.url)?;
@@ -99,10 +133,11 @@ pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
         bake: args.zone.clone().map(|zone| Bake { zone, time: args.bake }),
         reason: args.change.reason.clone(),
     };
-    let watch = stop.watch(Progress::start(Show::Nothing, "waiting", Unit::Entries, None));
+    let watch = waiting(stop, args.url.clone());
     let controller = args.group.controller(&remote)?;
     let before = controller.pointer()?.seq;
-    let pointer = controller.publish(&versions, &options, &watch)?;
+    let published = controller.publish(&versions, &options, &watch);
+    let pointer = published.map_err(about_publication)?;
     let group = &args.group.group;
     let effect = match pointer.seq == before {
         true => "nothing to change".to_owned(),

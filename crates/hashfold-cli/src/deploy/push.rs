@@ -81,7 +81,8 @@ pub(crate) fn run(args: &PushArgs) -> Result<Exit> {
     } else {
         let signed = key.map_or(String::new(), |key| format!(", signed with key {key}"));
         write_line(format_args!(
-            "pushed {} to {remote}: {name} {number}{signed}, {} uploaded of {}; {seconds:.1} s, {}/s",
+            "pushed {} to {remote}: {name} {number}{signed}, {} uploaded; its tables have {}; \
+             {seconds:.1} s, {}/s",
             args.folder.display(),
             units::bytes(pushed.bytes),
             units::bytes(total),

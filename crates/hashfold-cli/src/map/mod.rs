@@ -18,7 +18,7 @@ use crate::{
     failure::{Exit, Result},
     folder, get, scan,
 };
-use clap::{Args, Subcommand};
+use clap::{Arg, Args, Subcommand};
 
 /// Change keys one by one, durable at once: a mutable map on flash
 ///
@@ -35,6 +35,13 @@ pub(crate) struct MapArgs {
 enum Verb {
     Create(create::CreateArgs),
     Put(put::PutArgs),
+    #[command(
+        override_usage = "hashfold map get [OPTIONS] <DIR> <KEY>...\n       \
+                          hashfold map get [OPTIONS] <DIR> --keys <FILE> [--key <COL>]",
+        mut_arg("version", hide),
+        mut_arg("access", hide),
+        mut_arg("without_index", hide)
+    )]
     Get(get::GetArgs),
     Delete(delete::DeleteArgs),
     Import(import::ImportArgs),
@@ -42,13 +49,20 @@ enum Verb {
     ///
     /// `build`, `update` and `map import` read the output in every format, with its columns. When
     /// entries expire is left out: import them, and they do not.
+    #[command(mut_arg("version", hide), mut_arg("access", hide))]
     Export(scan::ScanArgs),
+    #[command(mut_arg("version", hide), mut_arg("access", hide))]
     Scan(scan::ScanArgs),
     Stat(stat::StatArgs),
     Verify(verify::VerifyArgs),
     Compact(compact::CompactArgs),
     Backup(backup::BackupArgs),
     Salvage(salvage::SalvageArgs),
+}
+
+/// Hides an option that maps do not have; the verb refuses or ignores it.
+fn hide(option: Arg) -> Arg {
+    option.hide(true)
 }
 
 pub(crate) fn run(args: &MapArgs) -> Result<Exit> {

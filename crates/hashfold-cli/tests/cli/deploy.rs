@@ -3,9 +3,9 @@
 use crate::support::{Outcome, Work, list};
 use std::{
     fs,
-    io::Read as _,
+    io::{BufRead as _, BufReader, Read as _},
     os::unix::fs::PermissionsExt as _,
-    process::Stdio,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -127,16 +127,20 @@ fn a_pinned_version_stays_in_the_remote_until_it_is_released() {
     assert_eq!(field(&removed, "kept"), serde_json::json!([3]));
 }
 
+/// Adds the report of a server that never gets ready.
+fn add_server_that_is_never_ready(work: &Work) {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let report = format!(r#"{{"format":1,"epoch":1,"at_ms":{now_ms},"seq":0,"versions":{{}}}}"#);
+    fs::create_dir_all(work.path("r/groups/main/ready")).unwrap();
+    work.write("r/groups/main/ready/a", report);
+}
+
 #[test]
 fn a_publication_that_waits_is_cancelled() {
     let work = work();
     let nothing = work.ok("deploy cancel r");
     assert_eq!(nothing.text(), "nothing to cancel in r, group main\n");
-    // A server that never gets ready.
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-    let report = format!(r#"{{"format":1,"epoch":1,"at_ms":{now_ms},"seq":0,"versions":{{}}}}"#);
-    fs::create_dir_all(work.path("r/groups/main/ready")).unwrap();
-    work.write("r/groups/main/ready/a", report);
+    add_server_that_is_never_ready(&work);
     let mut publish = work.command("deploy publish r 2").stderr(Stdio::piped()).spawn().unwrap();
     let cancelled = loop {
         let cancelled = work.ok("deploy cancel r --reason wrong");
@@ -150,6 +154,25 @@ fn a_publication_that_waits_is_cancelled() {
     publish.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!(publish.wait().unwrap().code(), Some(1), "{stderr}");
     assert!(stderr.contains("wrong"), "{stderr}");
+}
+
+#[test]
+fn a_publication_that_waits_says_so_and_stops() {
+    let work = work();
+    add_server_that_is_never_ready(&work);
+    let mut publish = work.command("deploy publish r 2").stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(publish.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    let waiting = "hashfold: waiting for servers; `hashfold deploy status r` shows what each has\n";
+    assert_eq!(line, waiting);
+    let kill = Command::new("kill").args(["-INT", &publish.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert_eq!(publish.wait().unwrap().code(), Some(130), "{rest}");
+    assert!(rest.contains("no server has switched: run it again to go on"), "{rest}");
+    assert!(work.ok("deploy cancel r").text().starts_with("cancelled in r"));
 }
 
 #[test]

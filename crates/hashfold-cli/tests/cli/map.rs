@@ -175,6 +175,10 @@ fn misuse_is_explained() {
     refused(&work, &long, 3, "key size in bytes is 1025, the largest accepted is 1024");
     let versions = work.run("get m k --version 1");
     assert_eq!(versions.code, 2, "{versions:?}");
+    assert!(versions.stderr.contains("m: is a map, which has no versions"), "{versions:?}");
+    let help = work.ok("map get --help");
+    assert!(help.text().contains("Usage: hashfold map get [OPTIONS] <DIR> <KEY>..."), "{help:?}");
+    assert!(!help.text().contains("--version"), "{help:?}");
     let damaged = work.path("m/map-data");
     fs::write(damaged, [0; 4096]).unwrap();
     let verified = work.run("map verify m");

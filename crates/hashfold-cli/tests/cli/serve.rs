@@ -121,8 +121,10 @@ fn a_configuration_is_checked_without_serving() {
         "s.toml",
         "listen = ['127.0.0.1:0']\n[data.people]\npath = 'people'\n[user.people]\n",
     );
-    let outcome = work.run("serve --config s.toml --check");
-    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let checked = work.ok("serve --config s.toml --check");
+    assert_eq!(checked.text(), "checked: 1 data set and 1 user, no problem\n");
+    let checked = work.ok("serve --config s.toml --check --json");
+    assert_eq!(checked.text(), "{\"event\":\"checked\",\"data\":1,\"users\":1}\n");
     work.write("s.toml", "listen = ['0.0.0.0:0']\n[data.people]\npath = 'people'\n[user.people]\n");
     let outcome = work.run("serve --config s.toml --check");
     assert_eq!(outcome.code, 2, "{outcome:?}");
@@ -170,10 +172,20 @@ fn folders_that_cannot_be_served_are_named() {
     let outcome = work.run("serve nothing --check --listen 127.0.0.1:0");
     assert_eq!(outcome.code, 2, "{outcome:?}");
     assert!(outcome.stderr.contains("nothing"), "{outcome:?}");
+    let outcome = work.run("serve people.csv --check");
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("people.csv: is a file, not a folder"), "{outcome:?}");
     let outcome = work.run("serve");
     assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("--config <FILE>"), "{outcome:?}");
+    for address in ["6380", "localhost:6380"] {
+        let outcome = work.run(&format!("serve people --listen {address}"));
+        assert_eq!(outcome.code, 2, "{outcome:?}");
+        assert!(outcome.stderr.contains("expected IP:PORT, such as 127.0.0.1:6380"), "{outcome:?}");
+    }
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let outcome = work.run(&format!("serve people --listen {}", taken.local_addr().unwrap()));
     assert_eq!(outcome.code, 5, "{outcome:?}");
     assert!(outcome.stderr.contains("cannot listen on 127.0.0.1:"), "{outcome:?}");
+    assert!(outcome.stderr.contains("choose another port"), "{outcome:?}");
 }

@@ -7,12 +7,15 @@ use crate::{
 use hashfold::work::Watch;
 use hashfold_deploy::{
     CollectOptions, Collected, Controller, ErrorKind, Found, Listed, Objects, Parts,
-    PublishOptions, Remote, Result, Tag, When, collect,
+    PublishOptions, Remote, Result, Tag, When, collect, push,
 };
 use std::{
     collections::BTreeSet,
     ops::Range,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -235,6 +238,24 @@ fn a_version_that_is_pushed_meanwhile_and_loses_a_table_is_named() {
     let error = collect(&remote, "people", &options, &Watch::default()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
     scene.push(1);
+    scene.fetch(1).unwrap();
+    scene.check(node(), 1);
+}
+
+/// An old version is pushed again, while a collection removes it and the tables that the push has just found.
+#[test]
+fn a_push_uploads_again_what_is_removed_meanwhile() {
+    let scene = pushed(47, 4);
+    let (remote, is_first) = (scene.remote.clone(), AtomicBool::new(true));
+    let watch = Watch::new(move |_| {
+        if is_first.swap(false, Relaxed) {
+            let options = CollectOptions { keep: 1, ..CollectOptions::default() };
+            let done = collect(&remote, "people", &options, &Watch::default()).unwrap();
+            assert_eq!(done.versions, [1, 2, 3]);
+        }
+        Ok(())
+    });
+    push(&scene.env, builder(), Some(1), &scene.remote, "people", &watch).unwrap();
     scene.fetch(1).unwrap();
     scene.check(node(), 1);
 }

@@ -724,7 +724,7 @@ fn nodes_of_other_stores_are_not_waited_for() {
     let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
     let versions = [("people".to_owned(), 1)];
     let error = controller(&scene).publish(&versions, &options, &watch).unwrap_err().to_string();
-    assert!(error.contains("expected 1 ready nodes") && !error.contains("b ("), "{error}");
+    assert!(error.contains("expected 1 ready servers") && !error.contains("b ("), "{error}");
     node.step().unwrap();
     controller(&scene).publish(&versions, &options, &watch).unwrap();
 }

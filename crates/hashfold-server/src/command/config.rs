@@ -5,7 +5,10 @@ use super::{
     entry::{Call, Command, Flag, Group, Keys, Now, Run},
     table::TABLE,
 };
-use crate::protocol::{Reply, matches};
+use crate::{
+    config::MapDurability,
+    protocol::{Reply, matches},
+};
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -278,8 +281,11 @@ fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
     let config = &call.shared.config;
     let port = config.listen.first().map_or(0, std::net::SocketAddr::port);
     let cluster = if call.shared.cluster.is_on() { "yes" } else { "no" };
+    let view = call.session.view().ok().flatten();
+    let durability = view.and_then(|view| view.map().map(|map| map.durability()));
     vec![
-        ("appendonly", "no".into()),
+        ("appendfsync", durability.map_or("everysec", MapDurability::of_redis).into()),
+        ("appendonly", if durability.is_some() { "yes" } else { "no" }.into()),
         ("bind", config.listen.iter().map(|it| it.ip().to_string()).collect::<Vec<_>>().join(" ")),
         ("cluster-enabled", cluster.into()),
         ("databases", "1".into()),

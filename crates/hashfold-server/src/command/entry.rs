@@ -1,7 +1,7 @@
 //! A command of the table, and one call of it.
 
 use super::lookup::Lookup;
-use crate::{protocol::Reply, session::Session, shared::Shared};
+use crate::{data::Unit, protocol::Reply, session::Session, shared::Shared};
 use std::ops::Range;
 
 /// A property of a command, as `COMMAND INFO` gives it.
@@ -96,6 +96,11 @@ impl Keys {
         let range = if self.step > 0 { at(self.first)..end.min(arguments as i32) } else { 0..0 };
         range.step_by(self.step.max(1) as usize).map(|place| place as usize)
     }
+
+    /// Returns the number of keys of a call with so many arguments.
+    pub(crate) fn count(self, arguments: usize) -> usize {
+        self.places(arguments).count()
+    }
 }
 
 /// The end of a job: changes the connection if need be, and writes the reply.
@@ -112,6 +117,9 @@ pub(crate) type Begin = fn(&mut Call<'_, '_>) -> Result<Work, String>;
 
 /// Begins a login; an error is the reply.
 pub(crate) type BeginLogin = fn(&mut Call<'_, '_>) -> Result<Login, String>;
+
+/// Reads and changes keys of a map; an error is the reply, and nothing is changed then.
+pub(crate) type Change = fn(&mut MapCall<'_, '_, '_>) -> Result<(), String>;
 
 /// What a login waits for.
 pub(crate) enum Login {
@@ -131,6 +139,10 @@ pub(crate) enum Run {
     Now(Now),
     /// Reads arguments, and is answered when its keys were looked up. An error is the reply.
     Lookup(fn(&Arguments<'_>) -> Result<Lookup, String>),
+    /// Reads and changes keys of a map, on the map's thread. Other data sets refuse it.
+    Change(Change),
+    /// Watches keys: those of a map on the map's thread.
+    Watch,
     /// Does its work on another thread.
     Job(Begin),
     /// Logs in.
@@ -285,6 +297,26 @@ impl<'a> Arguments<'a> {
         Arguments { input: self.input, places: &self.places[first..] }
     }
 
+    /// Returns the places of all arguments, those of keys without the name of their space: of `people:{4711}`,
+    /// that of `4711`.
+    pub(crate) fn places_inside(&self, keys: Keys) -> Vec<Range<usize>> {
+        let mut places = self.places.to_vec();
+        for at in keys.places(places.len()) {
+            let key = inside(self.at(at));
+            let end = places[at].end - 1;
+            places[at] = end - key.len()..end;
+        }
+        places
+    }
+
+    /// Returns the arguments with other places in the same input.
+    pub(crate) fn with_places<'b>(&self, places: &'b [Range<usize>]) -> Arguments<'b>
+    where
+        'a: 'b,
+    {
+        Arguments { input: self.input, places }
+    }
+
     /// Returns an argument as text; bytes that are not UTF-8 become signs of replacement.
     pub(crate) fn text(&self, i: usize) -> String {
         String::from_utf8_lossy(self.at(i)).into_owned()
@@ -301,12 +333,50 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// Returns the key in one that names its space: `4711` in `people:{4711}`.
+pub(crate) fn inside(key: &[u8]) -> &[u8] {
+    let colon = memchr::memchr(b':', key).expect("the key names its space");
+    &key[colon + 2..key.len() - 1]
+}
+
 /// One call of a command.
 pub(crate) struct Call<'a, 'b> {
     pub(crate) shared: &'a Shared,
     pub(crate) session: &'a mut Session,
     pub(crate) arguments: Arguments<'a>,
     pub(crate) reply: &'a mut Reply<'b>,
+}
+
+/// One call of a command that changes a map.
+pub(crate) struct MapCall<'a, 'b, 's> {
+    /// The command's name, as errors give it.
+    pub(crate) name: &'a str,
+    pub(crate) arguments: Arguments<'a>,
+    pub(crate) unit: &'a mut Unit<'s>,
+    pub(crate) reply: &'a mut Reply<'b>,
+}
+
+impl MapCall<'_, '_, '_> {
+    /// Replies `OK`.
+    pub(crate) fn ok(&mut self) -> Result<(), String> {
+        self.reply.simple("OK");
+        Ok(())
+    }
+
+    /// Replies with an integer.
+    pub(crate) fn integer(&mut self, number: i64) -> Result<(), String> {
+        self.reply.integer(number);
+        Ok(())
+    }
+
+    /// Replies with the value of a key, or null.
+    pub(crate) fn value(&mut self, key: &[u8]) -> Result<(), String> {
+        match self.unit.get(key)? {
+            Some(value) => self.reply.bulk(&value.value),
+            None => self.reply.null(),
+        }
+        Ok(())
+    }
 }
 
 impl Call<'_, '_> {

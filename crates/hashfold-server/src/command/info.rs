@@ -1,7 +1,7 @@
 //! `INFO`, and the memory of a server.
 
 use super::{
-    entry::{Call, Command, Group, Run},
+    entry::{Call, Command, Group, Run, Work},
     table::TABLE,
 };
 use crate::{
@@ -18,7 +18,7 @@ pub(crate) const REDIS_VERSION: &str = "7.2.4";
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("info", -1, Group::Server, "Describes the server.", Run::Now(info)).always(),
-    Command::new("dbsize", 1, Group::Server, "Returns the number of keys.", Run::Now(db_size))
+    Command::new("dbsize", 1, Group::Server, "Returns the number of keys.", Run::Job(db_size))
         .reads()
         .fast(),
     Command::new(
@@ -57,13 +57,16 @@ fn last_save(call: &mut Call<'_, '_>) {
     call.reply.integer(now.saturating_sub(up).as_secs() as i64);
 }
 
-fn db_size(call: &mut Call<'_, '_>) {
-    let entries = match call.session.view() {
-        Ok(view) => view.map_or(0, |view| *view.entries().end()),
-        Err(loading) => return call.reply.error(&loading),
-    };
+fn db_size(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let view = call.session.view()?;
     let filters = call.session.space().map_or(0, |space| space.filters().len());
-    call.reply.integer(entries as i64 + filters as i64);
+    Ok(Box::new(move || {
+        let counted = view.map_or(Ok(0), |view| view.count());
+        Box::new(move |_, reply| match counted {
+            Ok(entries) => reply.integer(entries as i64 + filters as i64),
+            Err(error) => reply.error(&format!("ERR {error}")),
+        })
+    }))
 }
 
 fn memory_stats(call: &mut Call<'_, '_>) {
@@ -187,7 +190,9 @@ fn persistence(shared: &Shared, text: &mut String) {
     line(text, "loading", u8::from(shared.is_loading()));
     line(text, "async_loading", 0);
     line(text, "rdb_changes_since_last_save", 0);
-    line(text, "aof_enabled", 0);
+    line(text, "aof_enabled", u8::from(shared.maps().next().is_some()));
+    let failed = shared.maps().any(|map| map.sync_error().is_some());
+    line(text, "aof_last_write_status", if failed { "err" } else { "ok" });
 }
 
 fn stats(shared: &Shared, text: &mut String) {
@@ -307,13 +312,25 @@ fn data(shared: &Shared, text: &mut String) {
             text,
             "data_{}:kind={},version={version},entries={},exact={},bytes={},index_bytes={},mapped={}\r\n",
             data.name(),
-            if data.is_store() { "store" } else { "table" },
+            data.kind(),
             entries.end(),
             u8::from(entries.start() == entries.end()),
             view.data_bytes(),
             view.index_bytes(),
             u8::from(view.is_in_memory()),
         );
+    }
+    for (data, view) in shared.views() {
+        if let Some(map) = view.map() {
+            let (seq, durable_seq) = map.seqs();
+            let _ = write!(
+                text,
+                "map_{}:durability={},seq={seq},durable_seq={durable_seq},writable={}\r\n",
+                data.name(),
+                map.durability().name(),
+                u8::from(map.refusal().is_none()),
+            );
+        }
     }
     for filter in shared.filters() {
         let stats = filter.glance();

@@ -8,7 +8,7 @@ use crate::{
     data::{Duplicates, FilterKey, Space, View},
     protocol::matches,
 };
-use hashfold::{Error, run::Run as _};
+use hashfold::Error;
 use std::sync::Arc;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -154,18 +154,15 @@ fn keys(call: &mut Call<'_, '_>) -> Result<Work, String> {
     Ok(Box::new(move || {
         let mut keys: Vec<Vec<u8>> = filters.iter().map(|filter| filter.key().to_vec()).collect();
         keys.retain(|key| matches(&pattern, key));
-        if let Some(view) = view {
-            let mut scan = view.scan();
-            loop {
-                match scan.advance() {
-                    Ok(true) if matches(&pattern, scan.entry().key) => {
-                        keys.push(scan.entry().key.to_vec());
-                    }
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => return failed(&error),
+        let visited = view.map_or(Ok(()), |view| {
+            view.visit_keys(&mut |key| {
+                if matches(&pattern, key) {
+                    keys.push(key.to_vec());
                 }
-            }
+            })
+        });
+        if let Err(error) = visited {
+            return failed(&error);
         }
         Box::new(move |_, reply| {
             reply.array(keys.len());
@@ -180,7 +177,7 @@ fn random_key(call: &mut Call<'_, '_>) -> Result<Work, String> {
     Ok(Box::new(move || {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         if let Some(view) = view {
-            let sampled = view.sample(SAMPLE, &mut |key| {
+            let sampled = view.sample(SAMPLE, random, &mut |key| {
                 keys.push(key.to_vec());
                 Ok(())
             });

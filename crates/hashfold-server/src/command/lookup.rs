@@ -4,6 +4,8 @@
 use super::{
     SYNTAX_ERROR,
     entry::{Arguments, Command, Group, Run},
+    lcs::{self, LcsOptions},
+    rdb,
 };
 use crate::{protocol::Reply, slow_log::cut};
 use std::ops::Range;
@@ -19,18 +21,35 @@ pub(super) const COMMANDS: &[Command] = &[
         .fast(),
     many_keys("touch", Group::Generic, "Counts the keys that exist.", |_| Ok(Lookup::Count)).fast(),
     one_key("type", 2, Group::Generic, "Returns the type of a key.", |_| Ok(Lookup::Type)).fast(),
-    one_key("ttl", 2, Group::Generic, "Returns the time to live, in seconds.", expiry).fast(),
-    one_key("pttl", 2, Group::Generic, "Returns the time to live, in milliseconds.", expiry).fast(),
-    one_key("expiretime", 2, Group::Generic, "Returns the time of expiry, in seconds.", expiry)
-        .fast(),
+    one_key("ttl", 2, Group::Generic, "Returns the time to live, in seconds.", |_| {
+        Ok(Lookup::Expiry(Expiry { is_left: true, unit_ms: 1000 }))
+    })
+    .fast(),
+    one_key("pttl", 2, Group::Generic, "Returns the time to live, in milliseconds.", |_| {
+        Ok(Lookup::Expiry(Expiry { is_left: true, unit_ms: 1 }))
+    })
+    .fast(),
+    one_key("expiretime", 2, Group::Generic, "Returns the time of expiry, in seconds.", |_| {
+        Ok(Lookup::Expiry(Expiry { is_left: false, unit_ms: 1000 }))
+    })
+    .fast(),
     one_key(
         "pexpiretime",
         2,
         Group::Generic,
         "Returns the time of expiry, in milliseconds.",
-        expiry,
+        |_| Ok(Lookup::Expiry(Expiry { is_left: false, unit_ms: 1 })),
     )
     .fast(),
+    one_key("dump", 2, Group::Generic, "Returns a value with a checksum.", |_| Ok(Lookup::Dump)),
+    one_key(
+        "lcs",
+        -3,
+        Group::Strings,
+        "Returns the longest common subsequence of two values.",
+        |it| LcsOptions::parse(it).map(Lookup::Lcs),
+    )
+    .keys(1, 2, 1),
     Command::new("object", -2, Group::Generic, "Shows how a value is stored.", Run::Group(OBJECT)),
     Command::new("memory", -2, Group::Server, "Shows what memory is used for.", Run::Group(MEMORY)),
 ];
@@ -102,19 +121,36 @@ pub(crate) enum Lookup {
     Part(i64, i64),
     Count,
     Type,
-    /// The time to live: keys never expire.
-    Expiry,
+    /// The time to live, or the time of expiry.
+    Expiry(Expiry),
     Encoding,
     Fixed(&'static str),
     Usage,
+    Dump,
+    /// The longest common subsequence of two values.
+    Lcs(LcsOptions),
+}
+
+/// How the expiry of a key is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    /// Whether the time that is left is asked for, not the time of expiry.
+    is_left: bool,
+    /// Milliseconds of the unit.
+    unit_ms: u64,
+}
+
+impl Expiry {
+    /// Returns the reply for a key that expires at `at`, if it does.
+    fn reply(self, at: Option<u64>, now_ms: u64) -> i64 {
+        let Some(at) = at else { return -1 };
+        let ms = if self.is_left { at.saturating_sub(now_ms) } else { at };
+        (ms.saturating_add(self.unit_ms / 2) / self.unit_ms) as i64
+    }
 }
 
 fn part(arguments: &Arguments<'_>) -> Result<Lookup, String> {
     Ok(Lookup::Part(arguments.integer(2)?, arguments.integer(3)?))
-}
-
-fn expiry(_: &Arguments<'_>) -> Result<Lookup, String> {
-    Ok(Lookup::Expiry)
 }
 
 fn usage(arguments: &Arguments<'_>) -> Result<Lookup, String> {
@@ -147,12 +183,23 @@ pub(crate) trait Values {
 
     /// Returns the value of a key.
     fn value(&self, i: usize) -> Value<'_>;
+
+    /// Returns the time at which a key expires, and the time now, in milliseconds since 1970. Only keys of maps
+    /// expire.
+    fn expiry(&self, _: usize) -> (Option<u64>, u64) {
+        (None, 0)
+    }
 }
 
 impl Lookup {
     /// Whether the reply depends on the value, not only on whether there is one.
     pub(crate) fn needs_values(self) -> bool {
-        !matches!(self, Lookup::Count | Lookup::Type | Lookup::Expiry | Lookup::Fixed(_))
+        !matches!(self, Lookup::Count | Lookup::Type | Lookup::Expiry(_) | Lookup::Fixed(_))
+    }
+
+    /// Whether the lookup depends on one value and nothing else, so that it can be answered beside changes.
+    pub(crate) fn is_of_one_value(self, keys: usize) -> bool {
+        keys == 1 && !matches!(self, Lookup::Expiry(_))
     }
 
     /// Whether the command is about values, so that a filter is a key of the wrong type.
@@ -178,6 +225,7 @@ impl Lookup {
         match self {
             Lookup::GetAll => get_all(values, reply),
             Lookup::Count => count(values, reply),
+            Lookup::Lcs(options) => lcs::reply(options, values, reply),
             _ => self.reply_to_one(values, reply),
         }
     }
@@ -192,8 +240,11 @@ impl Lookup {
             (Value::Absent, Lookup::Part(..)) => reply.bulk(b""),
             (Value::Absent, Lookup::Type) => reply.simple("none"),
             (Value::Present(_), Lookup::Type) => reply.simple("string"),
-            (Value::Absent, Lookup::Expiry) => reply.integer(-2),
-            (_, Lookup::Expiry) => reply.integer(-1),
+            (Value::Absent, Lookup::Expiry(_)) => reply.integer(-2),
+            (_, Lookup::Expiry(expiry)) => {
+                let (at, now_ms) = values.expiry(0);
+                reply.integer(expiry.reply(at, now_ms));
+            }
             (Value::Present(_) | Value::Filter(_), Lookup::Fixed(number)) => {
                 reply.integer(number.parse().unwrap_or(0));
             }
@@ -205,6 +256,10 @@ impl Lookup {
             (Value::Present(value), Lookup::Encoding) => reply.bulk(encoding(value).as_bytes()),
             (Value::Present(value), Lookup::Usage) => {
                 reply.integer((values.key(0).len() + value.len()) as i64);
+            }
+            (Value::Present(value), Lookup::Dump) => reply.bulk(&rdb::dump(value)),
+            (Value::Filter(_), Lookup::Dump) => {
+                reply.error("ERR filters are dumped with BF.SCANDUMP or CF.SCANDUMP");
             }
             (Value::Present(value), _) => reply.bulk(value),
             (Value::Filter(_), _) => reply.null(),

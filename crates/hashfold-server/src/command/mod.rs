@@ -3,6 +3,7 @@
 //! ```text
 //!  arguments ─ Table::find → Command ─ check → run:  Now     answered by the network thread at once
 //!                                                    Lookup  answered with others by one get_many
+//!                                                    Change  done by the thread of a map, with others
 //!                                                    Job     answered by a thread that may wait for the device
 //!                                                    Exec    runs the calls that MULTI has queued
 //! ```
@@ -12,27 +13,42 @@ mod client;
 mod cluster;
 mod config;
 mod connection;
+mod durable;
 mod entry;
+mod expiry;
 mod filter;
 mod help;
 mod info;
+mod key;
 mod keyspace;
+mod lcs;
 mod lookup;
+mod number;
+mod rdb;
 mod rules;
+mod string;
 mod table;
 mod transaction;
 mod versions;
-mod writes;
 
 pub(crate) use self::{
     acl::{Refusal, refusal},
     client::describe,
-    entry::{Arguments, Call, Command, Flag, JobReply, Keys, Login, Run, Work},
+    entry::{Arguments, Call, Command, Flag, JobReply, Keys, Login, MapCall, Run, Work, inside},
     keyspace::type_of,
     lookup::{Lookup, Value, Values},
     rules::CommandSet,
     table::{Found, TABLE},
+    transaction::watch,
 };
+
+/// Whether a call reads values of a map, which are then looked up together with those of other calls.
+pub(crate) fn reads(found: Found, arguments: &Arguments<'_>) -> bool {
+    match found.command.run {
+        Run::Change(_) => string::reads_old(found.command.name, arguments),
+        run => matches!(run, Run::Lookup(_) | Run::Watch),
+    }
+}
 
 /// The reply to commands with another number of arguments than they take.
 pub(crate) fn wrong_arity(name: &str) -> String {

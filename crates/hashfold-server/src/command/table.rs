@@ -1,9 +1,10 @@
 //! All commands, found by name.
 
 use super::{
-    acl, client, cluster, config, connection,
+    acl, client, cluster, config, connection, durable,
     entry::{Arguments, Command},
-    filter, info, keyspace, lookup, transaction, versions, writes, wrong_arity,
+    expiry, filter, info, key, keyspace, lookup, number, rdb, string, transaction, versions,
+    wrong_arity,
 };
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -35,7 +36,7 @@ pub(crate) struct Found {
 
 impl Table {
     fn new() -> Table {
-        let families: [&'static [Command]; 14] = [
+        let families: [&'static [Command]; 19] = [
             lookup::COMMANDS,
             keyspace::COMMANDS,
             connection::COMMANDS,
@@ -45,7 +46,12 @@ impl Table {
             info::COMMANDS,
             acl::COMMANDS,
             versions::COMMANDS,
-            writes::COMMANDS,
+            string::COMMANDS,
+            number::COMMANDS,
+            expiry::COMMANDS,
+            key::COMMANDS,
+            rdb::COMMANDS,
+            durable::COMMANDS,
             transaction::COMMANDS,
             filter::BLOOM,
             filter::CUCKOO,

@@ -10,10 +10,17 @@ pub(super) const COMMANDS: &[Command] = &[
         .with(Flag::NotQueued)
         .always(),
     now("discard", 1, "Forgets the queued commands.", discard).with(Flag::NotQueued).fast(),
-    now("watch", -2, "Makes EXEC run nothing if one of the keys changes before it.", watch)
-        .with(Flag::NoMulti)
-        .fast()
-        .keys(1, -1, 1),
+    Command::new(
+        "watch",
+        -2,
+        Group::Transactions,
+        "Makes EXEC run nothing if one of the keys changes before it.",
+        Run::Watch,
+    )
+    .always()
+    .with(Flag::NoMulti)
+    .fast()
+    .keys(1, -1, 1),
     now("unwatch", 1, "Forgets which keys are watched.", unwatch).fast(),
 ];
 
@@ -35,7 +42,14 @@ fn discard(call: &mut Call<'_, '_>) {
     call.ok();
 }
 
-fn watch(call: &mut Call<'_, '_>) {
+/// Watches keys of tables and stores, and filters.
+pub(crate) fn watch(call: &mut Call<'_, '_>) {
+    let session = &*call.session;
+    let space_of = |key| session.other_space(key).map_or(session.space(), |(space, _)| Some(space));
+    let is_in_map = |key| space_of(key)?.data()?.map();
+    if call.arguments.from(1).any(|key| is_in_map(key).is_some()) {
+        return call.reply.error("ERR keys of one command must be in one data set");
+    }
     let mut watched = std::mem::take(&mut call.session.watched);
     let added = call.arguments.from(1).try_for_each(|key| watched.add(call.session, key));
     call.session.watched = watched;

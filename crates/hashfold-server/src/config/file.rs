@@ -2,7 +2,7 @@
 
 use super::{
     AdminConfig, CLIENT_MEMORY_PART, ClusterConfig, Config, ConfigError, DataConfig, DeployConfig,
-    FILTER_MEMORY_BYTES, Role, TlsConfig, TokenConfig, UserConfig,
+    FILTER_MEMORY_BYTES, MapDurability, Role, TlsConfig, TokenConfig, UserConfig,
 };
 use hashfold::io::Access;
 use hashfold_deploy::{GROUP_DEFAULT, check_name};
@@ -88,6 +88,8 @@ struct DataEntry {
     path: PathBuf,
     access: Option<AccessName>,
     write: Option<bool>,
+    durability: Option<MapDurability>,
+    memory: Option<Size>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -213,7 +215,14 @@ impl DataEntry {
             AccessName::Cached => Some(Access::Cached),
             AccessName::Direct => Some(Access::Direct),
         };
-        DataConfig { path: folder.join(self.path), access, is_writable: self.write.unwrap_or(true) }
+        let default = DataConfig::of_folder(folder.join(self.path));
+        DataConfig {
+            access,
+            is_writable: self.write.unwrap_or(default.is_writable),
+            durability: self.durability.unwrap_or(default.durability),
+            memory_bytes: self.memory.map_or(default.memory_bytes, |size| size.0 as usize),
+            ..default
+        }
     }
 }
 
@@ -398,6 +407,27 @@ mod tests {
         assert!(matches!(elsewhere, ClusterConfig::Remote { copy, .. } if copy == *"/var/t.json"));
         let emulated = "cluster = 'emulated'\nnode = 'a1'\n[deploy]\nremote = 'r'\n";
         assert_eq!(parse(emulated).unwrap().cluster, ClusterConfig::Emulated);
+    }
+
+    #[test]
+    fn maps_are_durable_as_their_entries_say() {
+        let durability = |entry: &str| {
+            let text = format!("[data.s]\npath = 's'\n{entry}");
+            parse(&text).map(|config| (config.data["s"].durability, config.data["s"].memory_bytes))
+        };
+        assert_eq!(durability(""), Ok((MapDurability::Group, 64 << 20)));
+        let text = "durability = 'everysec'\nmemory = '1GiB'";
+        assert_eq!(durability(text), Ok((MapDurability::EverySecond, 1 << 30)));
+        for (name, expected) in [
+            ("always", MapDurability::Always),
+            ("group", MapDurability::Group),
+            ("no", MapDurability::No),
+        ] {
+            let entry = format!("durability = '{name}'");
+            assert_eq!(durability(&entry), Ok((expected, 64 << 20)));
+            assert_eq!(expected.name(), name);
+        }
+        assert!(durability("durability = 'soon'").unwrap_err().contains("unknown variant"));
     }
 
     #[test]

@@ -10,6 +10,9 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 /// Memory of a filter that clients make, in bytes, unless the configuration says otherwise.
 const FILTER_MEMORY_BYTES: usize = 16 << 20;
 
+/// Memory of a map, in bytes, unless the configuration says otherwise.
+const MAP_MEMORY_BYTES: usize = 64 << 20;
+
 /// Part of the memory that buffers of connections may take, unless the configuration says otherwise.
 const CLIENT_MEMORY_PART: u64 = 8;
 
@@ -32,7 +35,7 @@ pub struct Config {
     pub https_listen: Vec<SocketAddr>,
     /// The cluster that the server is a part of.
     pub cluster: ClusterConfig,
-    /// Maximum memory of indexes, filters and buffers of connections together, in bytes; 0 for no limit. A data
+    /// Maximum memory of indexes, maps, filters and buffers of connections together, in bytes; 0 for no limit. A data
     /// set, a version or a filter that does not fit is not opened.
     pub memory_bytes: u64,
     /// Maximum memory of the buffers of all connections, in bytes. If they take more, the connections with
@@ -153,8 +156,62 @@ pub struct DataConfig {
     pub path: PathBuf,
     /// How blocks are read; `None` decides by the memory that is free.
     pub access: Option<Access>,
-    /// Whether a filter is opened for writing.
+    /// Whether a filter or a map is opened for writing.
     pub is_writable: bool,
+    /// When changes of a map are durable.
+    pub durability: MapDurability,
+    /// Memory of a map, in bytes, at least 8 MiB: for its log, for changes that are not in order on the device,
+    /// and for Bloom filters.
+    pub memory_bytes: usize,
+}
+
+impl DataConfig {
+    /// Returns the entry of a folder that is opened for writing, with the defaults of a configuration file.
+    pub fn of_folder(path: PathBuf) -> DataConfig {
+        DataConfig {
+            path,
+            access: None,
+            is_writable: true,
+            durability: MapDurability::default(),
+            memory_bytes: MAP_MEMORY_BYTES,
+        }
+    }
+}
+
+/// When changes of a map are durable, in the terms of `appendfsync` of Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MapDurability {
+    /// Before the reply, as with [`MapDurability::Group`].
+    Always,
+    /// Before the reply: one sync covers the changes of all clients that wait.
+    #[default]
+    Group,
+    /// Within a second.
+    #[serde(rename = "everysec")]
+    EverySecond,
+    /// When the buffer of the log is full, at checkpoints, and when the server stops.
+    No,
+}
+
+impl MapDurability {
+    /// Returns the name in a configuration file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            MapDurability::Always => "always",
+            MapDurability::Group => "group",
+            MapDurability::EverySecond => "everysec",
+            MapDurability::No => "no",
+        }
+    }
+
+    /// Returns the name that Redis has for it.
+    pub(crate) fn of_redis(self) -> &'static str {
+        match self {
+            MapDurability::Group => MapDurability::Always.name(),
+            other => other.name(),
+        }
+    }
 }
 
 /// A user.
@@ -163,9 +220,9 @@ pub struct UserConfig {
     /// The Argon2 hash of the password, in the PHC format; without one, everybody who can connect may be
     /// this user.
     pub password: Option<String>,
-    /// The table or store that the user sees.
+    /// The table, store or map that the user sees.
     pub space: Option<String>,
-    /// Further tables and stores: the key `name:{key}` is looked up in the one with this name.
+    /// Further tables, stores and maps: the key `name:{key}` is looked up in the one with this name.
     pub spaces: Vec<String>,
     /// Filters that the user sees.
     pub filters: Vec<String>,
@@ -248,7 +305,7 @@ impl Config {
             let full = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
             let name = full.file_name().and_then(|name| name.to_str());
             let name = name.ok_or_else(|| wrong("expected a folder with a name of text"))?;
-            let data = DataConfig { path: folder.clone(), access: None, is_writable: true };
+            let data = DataConfig::of_folder(folder.clone());
             if config.data.insert(name.to_owned(), data).is_some() {
                 let message =
                     "another folder has the same name; give them names in a configuration file";

@@ -1,7 +1,7 @@
 //! The data sets that a server answers from.
 //!
 //! ```text
-//!  user ─→ Space ─┬→ DataSet ─→ View: a table, or the version of a store that is current now
+//!  user ─→ Space ─┬→ DataSet ─→ View: a table, a map, or the version of a store that is current now
 //!                 └→ FilterKey…: filters, each a key with the name of its folder
 //! ```
 
@@ -10,6 +10,7 @@ mod dump;
 mod filter;
 mod latency;
 mod load;
+mod map;
 mod set;
 mod space;
 mod turns;
@@ -24,6 +25,7 @@ pub(crate) use self::{
     filter::{Duplicates, FilterKey},
     latency::OwnLatencies,
     load::LoadError,
+    map::{MapSettings, MapWork, Outcome, ServedMap, State, TOO_LONG, Unit, Watch},
     set::{DataSet, gone, warming},
     space::{FilterHome, MakeError, Space},
     turns::{FilterTurns, TurnGroup},

@@ -1,14 +1,18 @@
-//! A table or a store that is served under a name.
+//! A table, a store or a map that is served under a name.
 
-use super::{latency::Latency, view::View};
+use super::{
+    latency::Latency,
+    map::{MapSettings, ServedMap},
+    view::View,
+};
 use crate::metrics::CommandCounts;
 use arc_swap::ArcSwapOption;
 use hashfold::{
-    Error, ErrorClass, ErrorKind, Place, ReadOptions, Result,
+    Env, Error, ErrorClass, ErrorKind, Place, ReadOptions, Result,
     manifest::Kind,
     store::{StoreReader, Version},
     table::Table,
-    work::{Clock, Watch},
+    work::{Clock, MemoryBudget, Watch},
 };
 use hashfold_deploy::OpenVersions;
 use std::{
@@ -55,7 +59,7 @@ fn is_of_local_copy(error: &Error) -> bool {
     error.class() == ErrorClass::Damage || matches!(error.kind(), ErrorKind::Memory { .. })
 }
 
-/// A table or a store. Reading its current view takes no lock.
+/// A table, a store or a map. Reading its current view takes no lock.
 #[derive(Debug)]
 pub(crate) struct DataSet {
     name: Arc<str>,
@@ -88,7 +92,7 @@ pub(crate) struct DataSet {
 /// The authority that decides which version of a data set is current.
 #[derive(Debug)]
 enum Following {
-    /// Nothing: a table never changes.
+    /// Nothing: a table never changes, and a map has no versions.
     Nothing,
     /// The store's file `CURRENT`.
     Store(StoreReader),
@@ -124,6 +128,21 @@ impl DataSet {
             }
         };
         Ok(DataSet::new(name, folder, options, following, Some(view)))
+    }
+
+    /// Opens the map in a folder.
+    ///
+    /// # Errors
+    /// `Busy` if it is open already, `Memory` if it does not fit; the errors of opening.
+    pub(crate) fn open_map(
+        name: &str,
+        folder: &Path,
+        settings: MapSettings,
+        (env, memory): (&Env, &MemoryBudget),
+    ) -> Result<DataSet> {
+        let map = ServedMap::open(name, folder, settings, (env, memory))?;
+        let options = ReadOptions::new().env(env.clone());
+        Ok(DataSet::new(name, folder, options, Following::Nothing, Some(View::of_map(map)?)))
     }
 
     /// Opens a store whose versions come from a group. If it has a current version, that is served until
@@ -206,6 +225,20 @@ impl DataSet {
         !matches!(self.following, Following::Nothing)
     }
 
+    /// Returns the name of the kind of data set.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.is_store() {
+            true => "store",
+            false if self.map().is_some() => "map",
+            false => "table",
+        }
+    }
+
+    /// Returns the map, if the data set is one and is served.
+    pub(crate) fn map(&self) -> Option<Arc<ServedMap>> {
+        self.view().and_then(|view| view.map().cloned())
+    }
+
     /// Whether the pointer of a group decides which version is current.
     pub(crate) fn follows_group(&self) -> bool {
         matches!(self.following, Following::Group)
@@ -259,10 +292,15 @@ impl DataSet {
         }
     }
 
-    /// Ends the data set: connections that see it get an error from now on.
-    pub(crate) fn end(&self) {
+    /// Ends the data set: connections that see it get an error from now on. A map is closed.
+    ///
+    /// # Errors
+    /// The changes of a map cannot be made durable.
+    pub(crate) fn end(&self) -> Result<()> {
+        let map = self.map();
         self.is_gone.store(true, SeqCst);
         self.current.store(None);
+        map.map_or(Ok(()), |map| map.close())
     }
 
     /// Whether the data set has ended.

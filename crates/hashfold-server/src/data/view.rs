@@ -1,6 +1,9 @@
-//! A table or a version of a store, and the form in which its values are served.
+//! A table, a version of a store or a map, and the form in which its values are served.
 
-use super::latency::Latency;
+use super::{
+    latency::Latency,
+    map::{Changes, ServedMap},
+};
 use hashfold::{
     Error, Result,
     io::Access,
@@ -20,7 +23,8 @@ use std::{
 /// Bits of a scan's cursor that are the start of a hash.
 const PREFIX_BITS: u32 = 50;
 
-/// A data set at one moment. A view never changes, and its files stay as long as it exists.
+/// A data set at one moment. A view never changes, unless it is that of a map, and its files stay as long as it
+/// exists.
 #[derive(Debug)]
 pub(crate) struct View {
     source: Source,
@@ -37,6 +41,8 @@ pub(crate) struct View {
 enum Source {
     Table(Table),
     Version(Arc<Version>),
+    /// A map, and changes of a transaction that it does not have yet.
+    Map(Arc<ServedMap>, Changes),
 }
 
 impl View {
@@ -58,6 +64,31 @@ impl View {
         let schema = Schema::of_version(version.info())?;
         let is_in_memory = is_mapped(&version);
         Ok(View::new(Source::Version(version), schema, is_in_memory))
+    }
+
+    /// Returns the view of a map.
+    ///
+    /// # Errors
+    /// The map's schema is damaged.
+    pub(crate) fn of_map(map: ServedMap) -> Result<View> {
+        let schema = map.schema()?;
+        Ok(View::new(Source::Map(Arc::new(map), Changes::default()), schema, false))
+    }
+
+    /// Returns the view of a map with the changes of a transaction that it does not have yet.
+    pub(crate) fn with_changes(&self, changes: Changes) -> Option<View> {
+        let source = Source::Map(self.map()?.clone(), changes);
+        let view = View::new(source, self.schema.clone(), false);
+        Some(view.go_on(Some(self.latency.clone())))
+    }
+
+    /// Returns the map, if the data set is one.
+    #[inline]
+    pub(crate) fn map(&self) -> Option<&Arc<ServedMap>> {
+        match &self.source {
+            Source::Map(map, _) => Some(map),
+            Source::Table(_) | Source::Version(_) => None,
+        }
     }
 
     /// Looks again whether lookups read mapped memory, after more slots were opened.
@@ -125,6 +156,7 @@ impl View {
             Source::Version(version) => {
                 version.damage().iter().chain(version.index_damage()).next()
             }
+            Source::Map(..) => None,
         }
     }
 
@@ -136,17 +168,33 @@ impl View {
     /// Returns the version, if the data set is a store.
     pub(crate) fn version(&self) -> Option<&Arc<Version>> {
         match &self.source {
-            Source::Table(_) => None,
+            Source::Table(_) | Source::Map(..) => None,
             Source::Version(version) => Some(version),
         }
     }
 
-    /// Returns the number of entries, as bounds: keys of pending deltas may be in the base too.
+    /// Returns the number of entries, as bounds: keys of pending deltas may be in the base too, and changes of a
+    /// map may replace others.
     pub(crate) fn entries(&self) -> RangeInclusive<u64> {
         match &self.source {
             Source::Table(table) => table.stats().entries..=table.stats().entries,
             Source::Version(version) => version.info().entries(),
+            Source::Map(map, _) => map.entries(),
         }
+    }
+
+    /// Returns the number of entries: of a map with few entries the exact one, otherwise the upper bound.
+    ///
+    /// # Errors
+    /// Damage.
+    pub(crate) fn count(&self) -> Result<u64> {
+        let Source::Map(map, changes) = &self.source else { return Ok(*self.entries().end()) };
+        let mut count = if changes.is_cleared { 0 } else { map.count()? };
+        for (key, is_there) in &changes.keys {
+            let was_there = !changes.is_cleared && map.has_key(key)?;
+            count = count + u64::from(*is_there) - u64::from(was_there);
+        }
+        Ok(count)
     }
 
     /// Returns the memory of all indexes, in bytes.
@@ -154,6 +202,7 @@ impl View {
         match &self.source {
             Source::Table(table) => table.stats().index_bytes,
             Source::Version(version) => version.index_bytes(),
+            Source::Map(map, _) => map.index_bytes(),
         }
     }
 
@@ -162,6 +211,7 @@ impl View {
         match &self.source {
             Source::Table(table) => table.stats().data_bytes,
             Source::Version(version) => version.info().bytes(),
+            Source::Map(map, _) => map.data_bytes(),
         }
     }
 
@@ -177,6 +227,7 @@ impl View {
         match &self.source {
             Source::Table(table) => table.get_many(keys, visit),
             Source::Version(version) => version.get_many(keys, visit),
+            Source::Map(map, _) => map.get_many(keys, visit),
         }
     }
 
@@ -188,15 +239,29 @@ impl View {
         match &self.source {
             Source::Table(table) => table.get_with(key, visit),
             Source::Version(version) => version.get_with(key, visit),
+            Source::Map(map, _) => map.get_many(&[key], &mut |_, value| {
+                visit(value);
+                Ok(())
+            }),
         }
     }
 
-    /// Returns all entries as a run.
-    pub(crate) fn scan(&self) -> Box<dyn Run> {
-        match &self.source {
+    /// Calls `visit` with all keys.
+    ///
+    /// # Errors
+    /// Damage.
+    pub(crate) fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let mut run: Box<dyn Run> = match &self.source {
             Source::Table(table) => Box::new(table.scan()),
             Source::Version(version) => version.scan_all(),
+            Source::Map(map, changes) => {
+                return scan_map(map, changes, 0, usize::MAX, visit).map(|_| ());
+            }
+        };
+        while run.advance()? {
+            visit(run.entry().key);
         }
+        Ok(())
     }
 
     /// Calls `visit` with the keys after a cursor, at least `count` if there are so many, and returns the
@@ -213,6 +278,9 @@ impl View {
         count: usize,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<u64> {
+        if let Source::Map(map, changes) = &self.source {
+            return scan_map(map, changes, cursor, count, visit);
+        }
         let mut chunk = (cursor >> PREFIX_BITS) as u32;
         let mut from = cursor << (64 - PREFIX_BITS);
         let chunks = self.chunks();
@@ -241,7 +309,7 @@ impl View {
 
     fn chunks(&self) -> u32 {
         match &self.source {
-            Source::Table(_) => 1,
+            Source::Table(_) | Source::Map(..) => 1,
             Source::Version(version) => version.info().shape.slots.chunks(),
         }
     }
@@ -250,21 +318,26 @@ impl View {
         Ok(match &self.source {
             Source::Table(table) => Box::new(table.scan_from(from)?),
             Source::Version(version) => version.scan_chunks_from(chunk..chunk + 1, from),
+            Source::Map(..) => unreachable!("a map has a scan of its own"),
         })
     }
 
-    /// Calls `visit` with about `count` evenly spread keys.
+    /// Calls `visit` with about `count` evenly spread keys; in a map, with one that `random` chooses.
     ///
     /// # Errors
     /// Damage, and errors of `visit`.
     pub(crate) fn sample(
         &self,
         count: u64,
+        random: u64,
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         match &self.source {
             Source::Table(table) => table.sample(count, visit),
             Source::Version(version) => version.sample(count, visit),
+            Source::Map(map, changes) => {
+                any_key(map, changes, random)?.map_or(Ok(()), |key| visit(&key))
+            }
         }
     }
 
@@ -297,4 +370,57 @@ impl View {
 /// Whether all open tables of a version are mapped.
 fn is_mapped(version: &Version) -> bool {
     version.table_stats().all(|table| table.access == Access::Mapped)
+}
+
+/// Calls `visit` with the keys of a map after a cursor, as [`View::scan_some`] does. Those that a transaction has
+/// changed come first.
+fn scan_map(
+    map: &ServedMap,
+    changes: &Changes,
+    cursor: u64,
+    mut left: usize,
+    visit: &mut dyn FnMut(&[u8]),
+) -> Result<u64> {
+    if cursor == 0 {
+        changes.keys.iter().filter(|(_, is_there)| **is_there).for_each(|(key, _)| visit(key));
+    }
+    if changes.is_cleared {
+        return Ok(0);
+    }
+    let prefix_of = |hash: u64| hash >> (64 - PREFIX_BITS);
+    let mut last = None;
+    let next =
+        map.visit_from(cursor << (64 - PREFIX_BITS), left.saturating_add(1), &mut |hash, key| {
+            let prefix = prefix_of(hash);
+            // Keys that share a prefix come together.
+            if left == 0 && last != Some(prefix) {
+                return false;
+            }
+            if !changes.keys.contains_key(key) {
+                visit(key);
+            }
+            last = Some(prefix);
+            left = left.saturating_sub(1);
+            true
+        })?;
+    Ok(next.map_or(0, prefix_of))
+}
+
+/// Returns the key of a map whose hash comes after a random one, or one that a transaction has set; `None` if there
+/// is none.
+fn any_key(map: &ServedMap, changes: &Changes, random: u64) -> Result<Option<Vec<u8>>> {
+    for from in [random, 0].into_iter().filter(|_| !changes.is_cleared) {
+        let mut chosen = None;
+        map.visit_from(from, 1, &mut |_, key| {
+            if !changes.keys.contains_key(key) {
+                chosen = Some(key.to_vec());
+            }
+            chosen.is_none()
+        })?;
+        if chosen.is_some() {
+            return Ok(chosen);
+        }
+    }
+    let set = changes.keys.iter().find(|(_, is_there)| **is_there);
+    Ok(set.map(|(key, _)| key.clone()))
 }

@@ -150,8 +150,11 @@ pub(super) fn action(
     is_forced: bool,
     change_max: Option<f64>,
 ) -> Result<Action, String> {
-    if let Some(max) = change_max.filter(|max| name != "publish" || !(0.0..=1.0).contains(max)) {
-        return Err(format!("max_change: expected 0 to 1, and publish, got {max} and {name}"));
+    if let Some(max) = change_max.filter(|max| !(0.0..=1.0).contains(max)) {
+        return Err(format!("max_change: expected a fraction from 0 to 1, got {max}"));
+    }
+    if change_max.is_some() && name != "publish" {
+        return Err(format!("max_change: expected it for publish only, got it for {name}"));
     }
     match (name, version) {
         ("publish", Some(version)) => Ok(Action::Publish { version, is_forced, change_max }),
@@ -191,11 +194,16 @@ pub(super) async fn change(
         return Err(error(StatusCode::FORBIDDEN, message));
     }
     if !caller.may_change() {
-        let message = "expected the token of an operator; tokens are in the configuration file";
+        let message =
+            "expected the token of an operator; the configuration file has the hash of each token";
         return Err(error(StatusCode::FORBIDDEN, message));
     }
     let bad = |message: String| error(StatusCode::BAD_REQUEST, message);
-    let ask: Ask = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    let ask: Ask = serde_json::from_slice(&body).map_err(|error| {
+        bad(format!(
+            "expected a document such as {{\"version\": 41, \"reason\": \"…\"}}, got {error}"
+        ))
+    })?;
     if ask.reason.trim().is_empty() {
         return Err(bad("reason: expected a text, got none".into()));
     }

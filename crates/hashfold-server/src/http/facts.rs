@@ -38,7 +38,7 @@ pub(super) struct Current {
     pub(super) created_at: u64,
 }
 
-/// A table or a store.
+/// A table, a store or a map.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct TableFacts {
     pub(super) name: String,
@@ -48,6 +48,9 @@ pub(super) struct TableFacts {
     pub(super) data_bytes: Option<u64>,
     pub(super) index_bytes: Option<u64>,
     pub(super) in_memory: Option<bool>,
+    /// The numbers of changes of a map: all, and those that are durable.
+    pub(super) seq: Option<u64>,
+    pub(super) durable_seq: Option<u64>,
 }
 
 impl TableFacts {
@@ -55,9 +58,10 @@ impl TableFacts {
         let view = data.view();
         let view = view.as_ref();
         let info = view.and_then(|view| view.version()).map(|version| version.info());
+        let seqs = view.and_then(|view| view.map()).map(|map| map.seqs());
         TableFacts {
             name: data.name().to_string(),
-            kind: if data.is_store() { "store" } else { "table" },
+            kind: data.kind(),
             version: info.map(|info| Current {
                 number: info.name.number,
                 id: format!("{:016x}", info.name.id),
@@ -67,6 +71,8 @@ impl TableFacts {
             data_bytes: view.map(|view| view.data_bytes()),
             index_bytes: view.map(|view| view.index_bytes()),
             in_memory: view.map(|view| view.is_in_memory()),
+            seq: seqs.map(|(seq, _)| seq),
+            durable_seq: seqs.map(|(_, durable_seq)| durable_seq),
         }
     }
 }
@@ -96,7 +102,7 @@ impl FilterFacts {
     }
 }
 
-/// Returns all tables and stores.
+/// Returns all tables, stores and maps.
 pub(super) fn tables(shared: &Shared) -> Vec<TableFacts> {
     shared.data().iter().map(|data| TableFacts::of(data)).collect()
 }

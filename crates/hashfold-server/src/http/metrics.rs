@@ -124,9 +124,27 @@ fn data(shared: &Shared, text: &mut String) {
         let number = view.version().map_or(0, |version| version.info().name.number);
         line(text, "version", &label(data.name()), number);
     }
+    family(text, "seq", "counter", "Sequence number after the last change of a map.");
+    family_of_maps(shared, text, "seq", |(seq, _)| seq);
+    family(
+        text,
+        "durable_seq",
+        "counter",
+        "Sequence number before which changes of a map are durable.",
+    );
+    family_of_maps(shared, text, "durable_seq", |(_, durable_seq)| durable_seq);
     family(text, "data_bytes", "gauge", "Size of a data set's files.");
     for (data, view) in shared.views() {
         line(text, "data_bytes", &label(data.name()), view.data_bytes());
+    }
+}
+
+/// Appends a line for each map.
+fn family_of_maps(shared: &Shared, text: &mut String, name: &str, of: fn((u64, u64)) -> u64) {
+    for (data, view) in shared.views() {
+        if let Some(map) = view.map() {
+            line(text, name, &label(data.name()), of(map.seqs()));
+        }
     }
 }
 

@@ -20,12 +20,13 @@
 
 mod api;
 mod facts;
+mod limit;
 mod metrics;
 mod page;
 mod tls;
 mod words;
 
-use self::tls::TlsListener;
+use self::{limit::Limited, tls::TlsListener};
 use crate::{
     access::{Denied, Way},
     shared::Shared,
@@ -70,12 +71,13 @@ pub(crate) fn run(
     let served = runtime.block_on(async {
         let mut tasks = Vec::new();
         for listener in plain {
-            let listener = tokio_listener(listener)?;
+            let listener = Limited::new(tokio_listener(listener)?);
             let router = router(shared).layer(Extension(Way::Plain));
             tasks.push(tokio::spawn(axum::serve(listener, router).into_future()));
         }
         for listener in encrypted {
-            let listener = TlsListener::new(tokio_listener(listener)?, shared.clone())?;
+            let listener =
+                Limited::new(TlsListener::new(tokio_listener(listener)?, shared.clone())?);
             let router = router(shared).layer(Extension(Way::Tls));
             tasks.push(tokio::spawn(axum::serve(listener, router).into_future()));
         }
@@ -122,6 +124,7 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/sign-in", get(page::sign_in_form).post(page::sign_in))
         .merge(pages)
         .merge(documents)
+        .fallback(nothing)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(map_response(with_rules))
         .with_state(shared.clone())
@@ -180,6 +183,11 @@ async fn with_rules(mut response: Response) -> Response {
     response
 }
 
+/// Answers requests for paths that are not there.
+async fn nothing() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, "there is nothing here: pages begin at /, documents at /v1/data\n")
+}
+
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     let problems = problems(&shared);
     match problems.is_empty() {
@@ -204,6 +212,8 @@ fn problems(shared: &Shared) -> Vec<String> {
         };
         let damage = view.version().map_or(&[][..], |version| version.damage());
         problems.extend(damage.iter().map(|error| format!("{}: {error}", data.name())));
+        let error = view.map().and_then(|map| map.sync_error());
+        problems.extend(error.map(|error| format!("{}: not durable: {error}", data.name())));
     }
     for filter in shared.filters() {
         let error = filter.sync_error();

@@ -298,8 +298,8 @@ pub(super) async fn confirm(
 }
 
 fn not_allowed(frame: Frame) -> Response {
-    let text = "Only the holder of an operator's token may change something. Tokens are in the \
-                configuration file.";
+    let text = "Only the holder of an operator's token may change something. The configuration file has \
+                the hash of each token.";
     message(frame, StatusCode::FORBIDDEN, "Not allowed", text)
 }
 

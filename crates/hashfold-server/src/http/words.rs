@@ -41,9 +41,12 @@ pub(super) fn microseconds(number: &u64) -> String {
     }
 }
 
-/// `12.3 %`.
+/// `12.3 %`, or `–` for a part of nothing.
 pub(super) fn share(part: &u64, all: &u64) -> String {
-    format!("{:.1} %", *part as f64 * 100.0 / (*all).max(1) as f64)
+    match *all {
+        0 => "–".to_owned(),
+        all => format!("{:.1} %", *part as f64 * 100.0 / all as f64),
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +65,6 @@ mod tests {
         for (number, expected) in times {
             assert_eq!(microseconds(number), expected);
         }
-        assert_eq!((share(&1, &3), share(&0, &0)), ("33.3 %".into(), "0.0 %".into()));
+        assert_eq!((share(&1, &3), share(&0, &0)), ("33.3 %".into(), "–".into()));
     }
 }

@@ -1,8 +1,12 @@
 //! Lookups of many connections that are answered together.
 
+use super::{
+    on_map::MapGroup,
+    values::{Room, ValueMemory},
+};
 use crate::{
     command::{Lookup, Value, Values},
-    data::View,
+    data::{ServedMap, View},
 };
 use hashfold::{Error, ErrorClass, ErrorKind};
 use std::{ops::Range, sync::Arc};
@@ -40,17 +44,41 @@ pub(super) struct Group {
     filters: Vec<(usize, &'static str)>,
 }
 
-/// Lookups that were not answered yet, by view.
+/// Requests that were not answered yet: lookups by view, and commands by map.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) groups: Vec<Group>,
+    pub(super) maps: Vec<MapGroup>,
+}
+
+/// The group of a batch that has the requests of a connection: all of them, since groups are answered in no order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupId {
+    View(usize),
+    Map(usize),
 }
 
 impl Batch {
     /// Whether the batch takes no further request: the replies to one batch are written before the memory of all
     /// buffers is looked at.
     pub(super) fn is_full(&self) -> bool {
-        self.groups.iter().map(Group::keys).sum::<usize>() >= KEYS_MAX
+        let keys: usize = self.groups.iter().map(Group::keys).sum();
+        let requests: usize = self.maps.iter().map(MapGroup::count).sum();
+        keys + requests >= KEYS_MAX
+    }
+
+    /// Whether the batch has no requests.
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.maps.is_empty()
+    }
+
+    /// Returns the number of the group of a map.
+    pub(super) fn map(&mut self, map: &Arc<ServedMap>) -> usize {
+        let is_it = |group: &MapGroup| Arc::ptr_eq(&group.map, map);
+        self.maps.iter().position(is_it).unwrap_or_else(|| {
+            self.maps.push(MapGroup::new(map.clone()));
+            self.maps.len() - 1
+        })
     }
 
     /// Returns the number of the group of a view.
@@ -113,15 +141,15 @@ impl Group {
 
     /// Looks up all keys, and passes the group on with their values: as a whole, or request by request if
     /// the values together take too much memory.
-    pub(super) fn answer(self, pass: &mut dyn FnMut(Group, Answers)) {
-        let answers = self.look_up();
-        if !answers.is_too_large || self.requests.len() == 1 {
+    pub(super) fn answer(self, memory: &Arc<ValueMemory>, pass: &mut dyn FnMut(Group, Answers)) {
+        let answers = self.look_up(memory);
+        if answers.too_large.is_none() || self.requests.len() == 1 {
             return pass(self, answers);
         }
         drop(answers);
         for request in &self.requests {
             let alone = self.part(std::slice::from_ref(request));
-            let answers = alone.look_up();
+            let answers = alone.look_up(memory);
             pass(alone, answers);
         }
     }
@@ -170,7 +198,7 @@ impl Group {
     }
 
     /// Looks up all keys. If their values together take too much memory, all fail.
-    pub(super) fn look_up(&self) -> Answers {
+    pub(super) fn look_up(&self, memory: &Arc<ValueMemory>) -> Answers {
         let places = vec![Place::Absent; self.keys()];
         let keeps = self.requests.iter().any(|request| request.lookup.needs_values());
         let mut answers = Answers { places, keeps, ..Answers::default() };
@@ -179,18 +207,18 @@ impl Group {
         let mut seen = vec![false; keys.len()];
         let looked_up = view.get_many(&keys, &mut |i, stored| {
             seen[i] = true;
-            answers.put(i, view, stored);
+            answers.put(i, view, stored, memory);
             // Nothing is read in vain.
-            if answers.is_too_large { Err(ErrorKind::Stopped.into()) } else { Ok(()) }
+            if answers.too_large.is_some() { Err(ErrorKind::Stopped.into()) } else { Ok(()) }
         });
         if looked_up.is_err() {
             // Keys of undamaged tables were answered. The others are asked one by one, so that each gets
             // its own error.
             let left = (0..keys.len()).filter(|i| !seen[*i]);
-            left.for_each(|i| answers.ask(i, view, keys[i]));
+            left.for_each(|i| answers.ask(i, view, keys[i], memory));
         }
-        if answers.is_too_large {
-            (0..keys.len()).for_each(|i| answers.fail_with(i, TOO_LARGE.into()));
+        if let Some(error) = answers.too_large.clone() {
+            (0..keys.len()).for_each(|i| answers.fail_with(i, error.clone()));
         }
         answers.with_filters(&self.filters)
     }
@@ -208,8 +236,9 @@ pub(super) const TOO_LARGE: &str =
 pub(super) struct Answers {
     /// Whether any request needs the values, not only whether there are any.
     keeps: bool,
-    /// Whether there was no room for a value.
-    is_too_large: bool,
+    /// The error reply if there was no room for a value.
+    too_large: Option<String>,
+    room: Room,
     places: Vec<Place>,
     bytes: Vec<u8>,
     errors: Vec<String>,
@@ -226,15 +255,14 @@ enum Place {
 
 impl Answers {
     #[inline]
-    fn put(&mut self, i: usize, view: &View, stored: Option<&[u8]>) {
+    fn put(&mut self, i: usize, view: &View, stored: Option<&[u8]>, memory: &Arc<ValueMemory>) {
         let Some(stored) = stored else { return };
         let start = self.bytes.len();
         if !self.keeps {
             self.places[i] = Place::At(start, start);
             return;
         }
-        if start > 0 && start + stored.len() > VALUES_BYTES_MAX {
-            self.is_too_large = true;
+        if start + stored.len() > self.room.bytes() && !self.make_room(stored.len(), memory) {
             return;
         }
         match view.show(stored, &mut self.bytes) {
@@ -246,13 +274,25 @@ impl Answers {
         }
     }
 
+    /// Makes room for a value. Returns whether there is as much.
+    #[cold]
+    fn make_room(&mut self, size: usize, memory: &Arc<ValueMemory>) -> bool {
+        let all = self.bytes.len() + size;
+        let grown = match all > VALUES_BYTES_MAX && all > size {
+            true => Err(TOO_LARGE.to_owned()),
+            false => self.room.grow(all, memory),
+        };
+        self.too_large = grown.err();
+        self.too_large.is_none()
+    }
+
     /// Looks up one key, unless all will fail.
     #[cold]
-    fn ask(&mut self, i: usize, view: &View, key: &[u8]) {
-        if self.is_too_large {
+    fn ask(&mut self, i: usize, view: &View, key: &[u8], memory: &Arc<ValueMemory>) {
+        if self.too_large.is_some() {
             return;
         }
-        let asked = view.get_with(key, &mut |stored| self.put(i, view, stored));
+        let asked = view.get_with(key, &mut |stored| self.put(i, view, stored, memory));
         if let Err(error) = asked {
             if error.class() == ErrorClass::Damage {
                 view.note_damage();

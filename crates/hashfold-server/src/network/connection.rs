@@ -1,13 +1,17 @@
 //! A connection: its socket, the bytes that were read and not used, and those to be sent.
 
-use super::transport::Transport;
+use super::{batch::GroupId, transport::Transport};
 use crate::{
+    command::Arguments,
+    data::Watch,
     metrics::{ThreadMetrics, add},
+    protocol::Reply,
     session::Session,
 };
 use mio::net::TcpStream;
 use std::{
     io::{self, ErrorKind},
+    sync::Arc,
     time::Duration,
 };
 
@@ -25,6 +29,9 @@ const STALL_MAX: Duration = Duration::from_secs(30);
 
 /// Time within which an encrypted connection agrees on its keys.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+
+/// Time within which a client gives its password, if it needs one: else strangers could take all places.
+const LOGIN_MAX: Duration = Duration::from_secs(10);
 
 /// Buffers larger than this are freed when they are empty.
 const KEPT_BYTES: usize = 64 << 10;
@@ -49,10 +56,10 @@ pub(super) struct Connection {
     pub(super) is_waiting: bool,
     /// Number of requests that may still be taken before other connections have their turn.
     pub(super) turn_requests: usize,
-    /// Number of lookups that were taken and not answered.
+    /// Number of lookups and of commands on maps that were taken and not answered.
     pub(super) lookups: usize,
     /// The group of the batch that they are in, all of them: groups are answered in no order.
-    pub(super) group: usize,
+    pub(super) group: GroupId,
     /// Whether nothing more comes from the client.
     is_at_end: bool,
     is_broken: bool,
@@ -60,6 +67,8 @@ pub(super) struct Connection {
     pub(super) is_listed: bool,
     /// The time since which the client has read nothing while replies wait.
     stalled_since: Option<Duration>,
+    /// The time since which the client has a password to give.
+    stranger_since: Option<Duration>,
     /// Memory of the buffers when it was noted last, in bytes.
     noted_bytes: usize,
 }
@@ -79,11 +88,12 @@ impl Connection {
             is_waiting: false,
             turn_requests: 0,
             lookups: 0,
-            group: 0,
+            group: GroupId::View(0),
             is_at_end: false,
             is_broken: false,
             is_listed: false,
             stalled_since: None,
+            stranger_since: None,
             noted_bytes: 0,
         }
     }
@@ -126,6 +136,19 @@ impl Connection {
             && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
     }
 
+    /// Watches keys of a map, and those that are filters. `written` is the size of the output before the reply.
+    pub(super) fn watch(&mut self, written: usize, keys: &Arguments<'_>, watches: Vec<Arc<Watch>>) {
+        let mut watched = std::mem::take(&mut self.session.watched);
+        let added = watched.add_of_map(watches);
+        let filters = keys.from(1).try_for_each(|key| watched.add(&self.session, key));
+        self.session.watched = watched;
+        self.session.show_transaction();
+        if let Err(error) = added.and(filters) {
+            self.output.truncate(written);
+            Reply::new(&mut self.output, self.session.protocol).error(&error);
+        }
+    }
+
     /// Replaces the line at the front of the input by the array that has the same words.
     pub(super) fn replace_line(&mut self, size: usize, words: &[Vec<u8>]) {
         let mut array = format!("*{}\r\n", words.len()).into_bytes();
@@ -135,6 +158,8 @@ impl Connection {
             array.extend(b"\r\n");
         }
         self.input.splice(self.taken..self.taken + size, array);
+        // It may be shorter than the part of the line that was not enough.
+        self.needs = 1;
     }
 
     /// Frees the bytes of requests that were answered.
@@ -238,13 +263,24 @@ impl Connection {
         self.is_readable = false;
     }
 
-    /// Whether the client has read nothing for too long, or has not agreed on keys in time.
+    /// Notes whether the client has a password to give; not while one is checked.
+    pub(super) fn note_stranger(&mut self, now: Duration) {
+        self.stranger_since = match self.session.user().is_none() && !self.is_waiting {
+            true => Some(self.stranger_since.unwrap_or(now)),
+            false => None,
+        };
+    }
+
+    /// Whether the client has read nothing for too long, or has not agreed on keys or given its password in time.
     pub(super) fn is_stalled(&self, now: Duration) -> bool {
         let age = now.saturating_sub(self.session.client.since);
         if age > HANDSHAKE_MAX && self.transport.is_handshaking() {
             return true;
         }
-        self.stalled_since.is_some_and(|since| now.saturating_sub(since) > STALL_MAX)
+        let lasts = |since: Option<Duration>, max| {
+            since.is_some_and(|since| now.saturating_sub(since) > max)
+        };
+        lasts(self.stalled_since, STALL_MAX) || lasts(self.stranger_since, LOGIN_MAX)
     }
 
     /// Whether the system has all bytes of replies.

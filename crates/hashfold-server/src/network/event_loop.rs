@@ -1,21 +1,23 @@
 //! The event loop of one network thread.
 
 use super::{
-    batch::{Answers, Batch, Group, Request},
+    batch::{Answers, Batch, Group, GroupId, Request},
     connection::{Connection, READ_BYTES, prepare},
     exec::{self, Executed, Execution},
     jobs::{Finished, Results},
+    on_map::{ExecJob, KeyNames, MapGroup, MapJob, MapRequest, Phase},
     redirect::{ask, moved},
-    target::Target,
+    target::{Target, refusal as write_refusal},
     transport::Transport,
+    values::ValueMemory,
 };
 use crate::{
     command::{
         Arguments, Call, Flag, Found, JobReply, Login, Lookup, Refusal, Run, TABLE, Work, describe,
-        refusal,
+        refusal, watch,
     },
     data::{OwnLatencies, TurnGroup},
-    metrics::{ThreadMetrics, add},
+    metrics::{ThreadMetrics, add as add_to},
     protocol::{Limits, Parsed, Reply, parse},
     session::{Client, Session},
     shared::Shared,
@@ -31,7 +33,7 @@ use std::{
     sync::{Arc, PoisonError, atomic::Ordering::Relaxed, mpsc::Receiver},
     time::Duration,
 };
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Token of the waker; listeners have the tokens below [`FIRST_CONNECTION`].
 const WAKER: Token = Token(0);
@@ -88,6 +90,12 @@ pub(crate) struct EventLoop {
     /// Memory of the buffers of all connections, in bytes, as it was noted when they were read, and at the end
     /// of their turns.
     buffer_bytes: usize,
+    /// The memory of values.
+    #[expect(
+        clippy::redundant_allocation,
+        reason = "cloned for each batch: counted for this thread alone"
+    )]
+    values: Arc<Arc<ValueMemory>>,
     /// Whether connections were not read because buffers took too much memory.
     is_paused: bool,
 }
@@ -109,6 +117,7 @@ impl EventLoop {
         let event_loop = EventLoop {
             metrics: shared.metrics.of_thread(),
             latencies: OwnLatencies::default(),
+            values: Arc::new(shared.values.clone()),
             shared,
             executor,
             poll,
@@ -144,7 +153,9 @@ impl EventLoop {
             for event in &events {
                 match event.token() {
                     WAKER => self.take_results(),
-                    Token(number) if number < FIRST_CONNECTION => self.accept(number - 1),
+                    Token(number) if number < FIRST_CONNECTION => {
+                        self.accepts_again |= self.accept(number - 1);
+                    }
                     Token(number) => self.wake(number - FIRST_CONNECTION, event.is_readable()),
                 }
             }
@@ -157,20 +168,23 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Whether the server stops and all requests that were read are answered.
+    /// Whether the server stops and all requests that were read are answered, or have no time left.
     fn is_finished(&mut self) -> bool {
         if !self.shared.is_stopping.load(Relaxed) {
             return false;
         }
         self.listeners.clear();
-        self.connections.iter().all(|(_, it)| it.has_sent_all() && !it.is_waiting && !it.may_take())
+        let is_late = self.shared.is_late_to_stop();
+        let is_answered = |it: &Connection| is_late || (it.has_sent_all() && !it.may_take());
+        self.connections.iter().all(|(_, it)| !it.is_waiting && is_answered(it))
     }
 
-    fn accept(&mut self, listener: usize) {
+    /// Accepts connections. Returns whether the system refuses one, which waits then.
+    fn accept(&mut self, listener: usize) -> bool {
         while let Some(accepted) = self.listeners.get(listener).map(TcpListener::accept) {
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -184,14 +198,13 @@ impl EventLoop {
                     if !self.accepts_again {
                         warn!(%error, "connections cannot be accepted");
                     }
-                    self.accepts_again = true;
-                    return;
+                    return true;
                 }
             };
             let is_encrypted = listener >= self.shared.config.listen.len();
             let count = self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner).len();
             if count >= self.shared.config.clients_max {
-                add(&self.metrics.refused, 1);
+                add_to(&self.metrics.refused, 1);
                 if !is_encrypted {
                     // A new socket has room for a line; if not, the client sees the end all the same.
                     let _ = (&socket).write(b"-ERR max number of clients reached\r\n");
@@ -209,6 +222,7 @@ impl EventLoop {
             let client = Client::new(id, (peer, own), is_encrypted, now);
             self.add(transport, Arc::new(client));
         }
+        false
     }
 
     fn add(&mut self, mut transport: Transport, client: Arc<Client>) {
@@ -218,7 +232,7 @@ impl EventLoop {
         if self.poll.registry().register(&mut transport.socket, token, both).is_err() {
             return;
         }
-        add(&self.metrics.connections, 1);
+        add_to(&self.metrics.connections, 1);
         let mut clients = self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.insert(client.id, client.clone());
         drop(clients);
@@ -320,7 +334,7 @@ impl EventLoop {
 
     /// Answers a batch, and then the requests of its connections whose turn came after these lookups.
     fn answer_all(&mut self, places: &[usize], mut batch: Batch, is_of_one: bool) {
-        while !batch.groups.is_empty() {
+        while !batch.is_empty() {
             self.look_up(std::mem::take(&mut batch), is_of_one);
             if !self.has_room_after(places) {
                 return;
@@ -362,6 +376,9 @@ impl EventLoop {
     /// Takes requests of a connection: answers those that can be answered at once, and adds lookups to the
     /// batch. Stops before a request whose turn comes after lookups.
     fn take_requests(&mut self, place: usize, batch: &mut Batch) {
+        if self.shared.is_late_to_stop() {
+            return;
+        }
         while let Some(connection) = self.connections.get_mut(place)
             && connection.turn_requests > 0
             && connection.may_take()
@@ -442,21 +459,27 @@ impl EventLoop {
         if is_queued && !found.command.is(Flag::NotQueued) {
             return self.queue(place, size, places, found);
         }
-        if let Run::Lookup(parse) = found.command.run {
-            let added = parse(&arguments).and_then(|lookup| {
-                let group = (connection.lookups > 0).then_some(connection.group);
-                let request = Asked { place, found, lookup, group };
-                add_lookup(&self.shared, &mut connection.session, &request, &arguments, batch)
-            });
-            return match added {
-                Ok(None) => false,
-                Ok(Some(group)) => {
-                    connection.lookups += 1;
-                    connection.group = group;
-                    true
-                }
-                Err(error) => self.reply_error(place, Some(found.number), &error),
-            };
+        let asked = match found.command.run {
+            Run::Lookup(parse) => parse(&arguments).map(|lookup| Some(What::Lookup(lookup))),
+            Run::Change(_) => Ok(Some(What::Change)),
+            Run::Watch => Ok(Some(What::Watch)),
+            _ => Ok(None),
+        };
+        let added = asked.and_then(|what| {
+            let Some(what) = what else { return Ok(Added::Elsewhere) };
+            let group = (connection.lookups > 0).then_some(connection.group);
+            let request = Asked { place, found, what, group };
+            add(&self.shared, &mut connection.session, &request, &arguments, batch)
+        });
+        match added {
+            Ok(Added::To(group)) => {
+                connection.lookups += 1;
+                connection.group = group;
+                return true;
+            }
+            Ok(Added::Later) => return false,
+            Ok(Added::Elsewhere) => {}
+            Err(error) => return self.reply_error(place, Some(found.number), &error),
         }
         // Replies keep the order of requests.
         if connection.lookups > 0 {
@@ -504,16 +527,26 @@ impl EventLoop {
             Err(error) => return self.reply_error(place, Some(number), &error),
         };
         let id = session.client.id;
+        let map = match execution.map() {
+            Ok(map) => map,
+            Err(error) => return self.reply_error(place, Some(number), &error),
+        };
         execution.set_replies(&mut session.replies);
+        if let Some(map) = map {
+            self.begin_wait(place);
+            let (results, phase) = (self.results.clone(), Phase::Waiting(Box::new(execution)));
+            map.submit(Box::new(ExecJob { place, id, results, phase }));
+            return true;
+        }
         if execution.is_quick() {
-            self.finish_exec(place, execution.run());
+            self.finish_exec(place, execution.run(None));
             return true;
         }
         self.begin_wait(place);
         let (results, clock) = (self.results.clone(), self.shared.env.clock.clone());
         self.executor.spawn(Box::new(move || {
             let executed = Box::new(match clock.now().saturating_sub(start) < READ_WAIT_MAX {
-                true => execution.run(),
+                true => execution.run(None),
                 false => execution.refuse(TOO_MANY_READS),
             });
             results.put(Finished::Transaction { place, id, executed });
@@ -532,8 +565,8 @@ impl EventLoop {
             if let Some(view) = &read.view {
                 self.latencies.of(view.latency()).note(read.calls, read.took, read.failed);
             }
-            add(&self.metrics.hits, read.hits);
-            add(&self.metrics.misses, read.misses);
+            add_to(&self.metrics.hits, read.hits);
+            add_to(&self.metrics.misses, read.misses);
         }
         let connection = &mut self.connections[place];
         connection.session = done.session;
@@ -570,9 +603,10 @@ impl EventLoop {
                 Err(error) => call.reply.error(&error),
             },
             Run::GroupOr(run, _) => run(&mut call),
-            Run::Lookup(_) | Run::Exec | Run::Group(_) => {
+            Run::Watch => watch(&mut call),
+            Run::Lookup(_) | Run::Change(_) | Run::Exec | Run::Group(_) => {
                 unreachable!(
-                    "the caller has answered lookups and EXEC; the table finds subcommands"
+                    "the caller has answered lookups, changes and EXEC; the table finds subcommands"
                 )
             }
         }
@@ -604,6 +638,8 @@ impl EventLoop {
             let turn = group.map(|group| shared.turns.with_others(group));
             let reply = work();
             drop(turn);
+            // The server may end with the reply; the executor must not be dropped in a thread of its own.
+            drop(shared);
             results.put(Finished::Reply { place, id, reply, asked });
         }));
     }
@@ -660,14 +696,18 @@ impl EventLoop {
         true
     }
 
-    /// Answers the lookups of a batch: those in memory now, others on another thread. `is_of_one` says
-    /// whether one connection alone has requests.
+    /// Answers a batch: lookups in memory now, others on another thread, and commands on maps on the threads of
+    /// these. `is_of_one` says whether one connection alone has requests.
     fn look_up(&mut self, batch: Batch, is_of_one: bool) {
+        for group in batch.maps {
+            self.submit(group);
+        }
         for group in batch.groups {
             let start = self.shared.now();
             let is_in_memory = group.is_in_memory();
             if is_in_memory || (is_of_one && self.is_lone(&group)) {
-                group.answer(&mut |group, answers| {
+                let values = self.values.clone();
+                group.answer(&values, &mut |group, answers| {
                     let took = self.shared.now().saturating_sub(start);
                     self.reply_to(&group, &answers, took);
                 });
@@ -682,17 +722,56 @@ impl EventLoop {
             }
             for part in group.in_parts(DEVICE_KEYS) {
                 let (results, clock) = (self.results.clone(), self.shared.env.clock.clone());
+                let values = self.shared.values.clone();
                 self.executor.spawn(Box::new(move || {
                     let pass = &mut |group, answers| {
                         results.put(Finished::Lookups { group, answers, start });
                     };
                     match clock.now().saturating_sub(start) < READ_WAIT_MAX {
-                        true => part.answer(pass),
+                        true => part.answer(&values, pass),
                         false => part.refuse(TOO_MANY_READS, pass),
                     }
                 }));
             }
         }
+    }
+
+    /// Gives commands on a map to its thread. Their connections wait.
+    fn submit(&mut self, group: MapGroup) {
+        group.places().for_each(|place| self.begin_wait(place));
+        group.submit(self.shared.now(), self.results.clone());
+    }
+
+    /// Writes the replies of commands on a map.
+    fn finish_map(&mut self, mut job: MapJob) {
+        let took = self.shared.now().saturating_sub(job.start);
+        for i in 0..job.requests.len() {
+            let done = std::mem::take(&mut job.replies[i].done);
+            add_to(&self.metrics.hits, done.hits);
+            add_to(&self.metrics.misses, done.misses);
+            let reply = job.reply(i);
+            let failed = note_error(&self.shared, reply);
+            let (found, arguments) = job.calls.command(i);
+            self.metrics.note(found.number, 1, took, u64::from(failed));
+            let MapRequest { place, id, is_silent, .. } = job.requests[i];
+            if !self.is_open(place, id) {
+                continue;
+            }
+            let connection = &mut self.connections[place];
+            connection.lookups -= 1;
+            let shown = || shown(found.command, &arguments);
+            self.shared.note_slow(found.command, &connection.session.client, took, shown);
+            let written = connection.output.len();
+            connection.output.extend_from_slice(reply);
+            if matches!(found.command.run, Run::Watch) && !failed {
+                connection.watch(written, &arguments, done.watches);
+            }
+            if is_silent {
+                connection.output.truncate(written);
+            }
+            connection.break_off_if_full();
+        }
+        job.requests.iter().for_each(|request| self.end_wait(request.place, request.id));
     }
 
     /// Whether a group from one connection is a single lookup that nobody else has to wait for, from a device
@@ -751,8 +830,8 @@ impl EventLoop {
             let calls = group.requests.len() as u64;
             self.latencies.of(view.latency()).note(calls, took, all_failed);
         }
-        add(&self.metrics.hits, hits);
-        add(&self.metrics.misses, misses);
+        add_to(&self.metrics.hits, hits);
+        add_to(&self.metrics.misses, misses);
     }
 
     fn note_lookups(&self, (command, calls, failed): (usize, u64, u64), took: Duration) {
@@ -772,6 +851,7 @@ impl EventLoop {
                         self.end_wait(request.place, request.id);
                     }
                 }
+                Finished::Map(job) => self.finish_map(*job),
                 Finished::Transaction { place, id, executed } => {
                     if self.is_open(place, id) {
                         self.finish_exec(place, *executed);
@@ -808,8 +888,12 @@ impl EventLoop {
     /// Looks for connections that stall or were killed.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
-        if std::mem::take(&mut self.accepts_again) {
-            (0..self.listeners.len()).for_each(|listener| self.accept(listener));
+        if self.accepts_again {
+            let refused = (0..self.listeners.len()).map(|listener| self.accept(listener));
+            self.accepts_again = refused.fold(false, |any, is_refused| any | is_refused);
+            if !self.accepts_again {
+                info!("connections are accepted again");
+            }
         }
         self.latencies.forget_unused();
         self.lone_read /= 2;
@@ -817,6 +901,7 @@ impl EventLoop {
         for (place, connection) in &mut self.connections {
             connection.rest();
             connection.note_buffers(&mut self.buffer_bytes);
+            connection.note_stranger(now);
             if connection.session.client.is_killed.load(Relaxed) || connection.is_stalled(now) {
                 connection.break_off();
                 closing.push(place);
@@ -845,7 +930,7 @@ impl EventLoop {
             excess = excess.saturating_sub(largest.buffer_bytes() as u64);
             largest.drop_buffers();
             largest.note_buffers(&mut self.buffer_bytes);
-            add(&self.metrics.shed, 1);
+            add_to(&self.metrics.shed, 1);
             self.list(place);
         }
     }
@@ -888,29 +973,81 @@ impl AskedJob {
     }
 }
 
-/// A lookup that was asked for.
+/// A request about keys.
 struct Asked {
     place: usize,
     found: Found,
-    lookup: Lookup,
-    /// The group of earlier lookups of the connection that were not answered.
-    group: Option<usize>,
+    what: What,
+    /// The group of earlier requests of the connection that were not answered.
+    group: Option<GroupId>,
 }
 
-/// Adds a lookup to the batch, and returns its group; `None` if its turn comes later, because earlier
-/// lookups of the connection are in another group.
-fn add_lookup(
+/// What is asked about keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Lookup(Lookup),
+    Change,
+    Watch,
+}
+
+/// What has become of a request.
+enum Added {
+    To(GroupId),
+    /// Its turn comes later, because earlier requests of the connection are in another group.
+    Later,
+    /// It is answered in another way.
+    Elsewhere,
+}
+
+/// Adds a request to the batch: one on a map to the commands for the thread of the map, unless it is a lookup that
+/// needs no order among changes.
+fn add(
     shared: &Shared,
     session: &mut Session,
     asked: &Asked,
     arguments: &Arguments<'_>,
     batch: &mut Batch,
-) -> Result<Option<usize>, String> {
+) -> Result<Added, String> {
     let keys = asked.found.command.keys;
-    let target = Target::of(session, arguments, keys)?;
+    let target = match Target::of(session, arguments, keys) {
+        Err(_) if asked.what == What::Watch => return Ok(Added::Elsewhere),
+        target => target?,
+    };
+    let is_of_map = |lookup: Lookup| match target.map() {
+        Some(_) if matches!(asked.group, Some(GroupId::Map(_))) => true,
+        Some(map) => {
+            map.refusal().is_none() && !lookup.is_of_one_value(keys.count(arguments.len()))
+        }
+        None => false,
+    };
+    match (asked.what, target.map()) {
+        (What::Lookup(lookup), _) if !is_of_map(lookup) => {
+            Ok(add_lookup(shared, session, asked, (lookup, target), arguments, batch))
+        }
+        (What::Change, Some(map)) if map.refusal().is_some() => {
+            Err(write_refusal(session, asked.found.command, map.refusal()))
+        }
+        (What::Change, None) => Err(write_refusal(session, asked.found.command, None)),
+        (What::Watch, None) => Ok(Added::Elsewhere),
+        (_, Some(_)) => Ok(add_on_map(shared, session, asked, &target, arguments, batch)),
+        (What::Lookup(_), None) => unreachable!("lookups in other data sets are added above"),
+    }
+}
+
+/// Adds a lookup to those that are answered together.
+fn add_lookup(
+    shared: &Shared,
+    session: &mut Session,
+    asked: &Asked,
+    (lookup, target): (Lookup, Target),
+    arguments: &Arguments<'_>,
+    batch: &mut Batch,
+) -> Added {
+    let keys = asked.found.command.keys;
     let number = batch.group(target.view.clone());
-    if asked.group.is_some_and(|group| group != number) {
-        return Ok(None);
+    let id = GroupId::View(number);
+    if asked.group.is_some_and(|group| group != id) {
+        return Added::Later;
     }
     session.client.note(shared.now(), asked.found.number);
     let group = &mut batch.groups[number];
@@ -919,12 +1056,40 @@ fn add_lookup(
         place: asked.place,
         id: session.client.id,
         command: asked.found.number,
-        lookup: asked.lookup,
+        lookup,
         keys,
         is_silent: session.replies.silences(),
         is_asking: std::mem::take(&mut session.is_asking),
     });
-    Ok(Some(number))
+    Added::To(id)
+}
+
+/// Adds a command to those for the thread of a map.
+fn add_on_map(
+    shared: &Shared,
+    session: &mut Session,
+    asked: &Asked,
+    target: &Target,
+    arguments: &Arguments<'_>,
+    batch: &mut Batch,
+) -> Added {
+    let Some(map) = target.map() else { return Added::Elsewhere };
+    let number = match asked.group {
+        None => batch.map(map),
+        Some(GroupId::Map(number)) if Arc::ptr_eq(&batch.maps[number].map, map) => number,
+        Some(_) => return Added::Later,
+    };
+    session.client.note(shared.now(), asked.found.number);
+    let filters = target.filters(arguments, asked.found.command.keys);
+    let request = MapRequest {
+        place: asked.place,
+        id: session.client.id,
+        protocol: session.protocol,
+        is_silent: session.replies.silences(),
+        keys: KeyNames { are_named: target.is_named, filters },
+    };
+    batch.maps[number].push(asked.found, arguments, request);
+    Added::To(GroupId::Map(number))
 }
 
 /// What keeps a connection from making a call.

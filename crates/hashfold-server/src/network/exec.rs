@@ -3,12 +3,14 @@
 use super::{
     batch::{Group, Request, TOO_LARGE, VALUES_BYTES_MAX},
     event_loop::note_error,
+    on_map::{self, KeyNames},
     redirect::moved,
-    target::Target,
+    target::{Target, refusal},
+    values::Room,
 };
 use crate::{
-    command::{Arguments, Call, Found, Run},
-    data::{TurnGroup, View},
+    command::{Arguments, Call, Command, Flag, Found, Run},
+    data::{ServedMap, TurnGroup, Unit, View},
     protocol::Reply,
     session::{Replies, Session},
     shared::Shared,
@@ -25,6 +27,9 @@ const QUICK_BYTES_MAX: usize = 64 << 10;
 
 /// The reply to `EXEC` after a command that was refused.
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+
+/// The reply to a command of a transaction for which the server, which stops, has no time left.
+const STOPPED: &str = "ERR the server stops";
 
 /// Returns the reply to an `EXEC` that is refused itself.
 pub(super) fn refused(error: &str) -> String {
@@ -58,6 +63,8 @@ pub(super) struct Executed {
     /// The state of the connection.
     pub(super) session: Session,
     pub(super) output: Vec<u8>,
+    /// The memory of the output.
+    room: Room,
     pub(super) notes: Vec<Note>,
     pub(super) reads: Vec<Read>,
 }
@@ -120,27 +127,62 @@ impl Execution {
         };
         let others = self.session.user().into_iter().flat_map(|user| user.spaces.values());
         self.transaction.bytes() <= QUICK_BYTES_MAX
-            && self.transaction.commands().all(|(found, _)| {
-                matches!(found.command.run, Run::Now(_) | Run::GroupOr(..) | Run::Lookup(_))
-            })
+            && self.transaction.commands().all(|(found, _)| is_quick(found.command))
             && is_in_memory(self.session.view())
             && others.map(|space| space.view()).all(is_in_memory)
     }
 
-    /// Runs the commands. If a key that is watched has changed, it runs none.
-    pub(super) fn run(self) -> Executed {
+    /// Returns the map that the commands and the watched keys are about, if they are about one.
+    ///
+    /// # Errors
+    /// The reply: they are about several.
+    pub(super) fn map(&self) -> Result<Option<Arc<ServedMap>>, String> {
+        let mut maps: Vec<Arc<ServedMap>> = Vec::new();
+        let calls = self.transaction.commands().filter(|(found, _)| is_of_data(*found));
+        // What has no target gets its error when it is run.
+        let targets = calls.filter_map(|(found, arguments)| {
+            Target::of(&self.session, &arguments, found.command.keys).ok()
+        });
+        maps.extend(targets.filter_map(|target| target.map().cloned()));
+        let spaces = self.session.user().into_iter().flat_map(|user| user.all_spaces());
+        for map in spaces.filter_map(|space| space.data()?.map()) {
+            if self.watched.of_maps().iter().any(|watch| map.has(watch)) {
+                maps.push(map);
+            }
+        }
+        let first = maps.first().cloned();
+        match first.as_ref().is_none_or(|first| maps.iter().all(|map| Arc::ptr_eq(map, first))) {
+            true => Ok(first),
+            false => Err("ERR the keys of a transaction must be in one map".into()),
+        }
+    }
+
+    /// Returns the commands on data, and whether their keys name their space.
+    pub(super) fn calls(&self) -> impl Iterator<Item = (Found, Arguments<'_>, bool)> {
+        let calls = self.transaction.commands().filter(|(found, _)| is_of_data(*found));
+        calls.filter_map(|(found, arguments)| {
+            let target = Target::of(&self.session, &arguments, found.command.keys).ok()?;
+            target.map()?;
+            Some((found, arguments, target.is_named))
+        })
+    }
+
+    /// Runs the commands, those on a map in `unit`. If a key that is watched has changed, it runs none.
+    pub(super) fn run(self, unit: Option<&mut Unit<'_>>) -> Executed {
         let Execution { shared, session, transaction, watched, begun } = self;
         let _turns = shared.turns.alone(filter_groups(&transaction));
         let (output, notes, reads) = (Vec::new(), Vec::new(), Vec::new());
-        let mut executed = Executed { begun, session, output, notes, reads };
+        let room = Room::default();
+        let mut executed = Executed { begun, session, output, room, notes, reads };
         executed.session.pins = Some(Pins::default());
-        let is_changed = watched.has_changed(&executed.session);
+        let now_ms = unit.as_ref().map_or(0, |unit| unit.now_ms());
+        let is_changed = watched.has_changed(&executed.session, now_ms);
         let mut reply = Reply::new(&mut executed.output, executed.session.protocol);
         if is_changed {
             reply.null_array();
         } else {
             reply.array(transaction.count());
-            executed.run_all(&shared, &transaction);
+            executed.run_all(&shared, &transaction, unit);
         }
         executed.session.pins = None;
         executed
@@ -152,8 +194,24 @@ impl Execution {
         Reply::new(&mut output, self.session.protocol).error(error);
         note_error(&self.shared, &output);
         let Execution { session, begun, .. } = self;
-        Executed { begun, session, output, notes: Vec::new(), reads: Vec::new() }
+        let room = Room::default();
+        Executed { begun, session, output, room, notes: Vec::new(), reads: Vec::new() }
     }
+}
+
+/// Whether a command waits for nothing but its keys, and hundreds of it take little time: `CLIENT LIST` takes the
+/// longer the more connections there are.
+fn is_quick(command: &Command) -> bool {
+    match command.run {
+        Run::Lookup(_) => true,
+        Run::Now(_) | Run::GroupOr(..) => command.is(Flag::Fast),
+        _ => false,
+    }
+}
+
+/// Whether a command reads or changes keys of a table, a store or a map.
+fn is_of_data(found: Found) -> bool {
+    matches!(found.command.run, Run::Lookup(_) | Run::Change(_))
 }
 
 /// Returns the groups of the filters that the commands are about: keys of jobs are filters.
@@ -167,11 +225,27 @@ fn filter_groups(transaction: &Transaction) -> Vec<TurnGroup> {
 }
 
 impl Executed {
-    fn run_all(&mut self, shared: &Shared, transaction: &Transaction) {
+    fn run_all(
+        &mut self,
+        shared: &Shared,
+        transaction: &Transaction,
+        mut unit: Option<&mut Unit<'_>>,
+    ) {
         let mut next = 0;
         while next < transaction.count() {
             let (found, arguments) = transaction.command(next);
+            if let Some(unit) = unit.as_deref_mut() {
+                if self.run_on_map(shared, (found, arguments), unit) {
+                    next += 1;
+                    continue;
+                }
+                self.show_changes(found, unit);
+            }
             next += match found.command.run {
+                _ if shared.is_late_to_stop() => {
+                    Reply::new(&mut self.output, self.session.protocol).error(STOPPED);
+                    1
+                }
                 Run::Lookup(_) => self.look_up(shared, transaction, next),
                 _ => {
                     self.run_command(shared, found, arguments);
@@ -179,6 +253,62 @@ impl Executed {
                 }
             };
         }
+    }
+
+    /// Replaces the replies by an error, if nothing was changed after all.
+    pub(super) fn fail(&mut self, error: &str) {
+        self.output.clear();
+        Reply::new(&mut self.output, self.session.protocol).error(error);
+    }
+
+    /// Shows the changes of a map so far to a command about all keys.
+    fn show_changes(&self, found: Found, unit: &mut Unit<'_>) {
+        let space = self.session.space().filter(|_| matches!(found.command.run, Run::Job(_)));
+        let (Some(data), Some(pins)) = (space.and_then(|space| space.data()), &self.session.pins)
+        else {
+            return;
+        };
+        if let Some(view) =
+            data.view().filter(|view| view.map().is_some_and(|map| map.has_unit(unit)))
+            && let Some(view) = view.with_changes(unit.changes())
+        {
+            pins.show(data, view);
+        }
+    }
+
+    /// Runs a command on a map. Returns whether it is one.
+    fn run_on_map(
+        &mut self,
+        shared: &Shared,
+        (found, arguments): (Found, Arguments<'_>),
+        unit: &mut Unit<'_>,
+    ) -> bool {
+        let keys = found.command.keys;
+        if !is_of_data(found) {
+            return false;
+        }
+        let Ok(target) = Target::of(&self.session, &arguments, keys) else { return false };
+        let Some(map) = target.map() else { return false };
+        let (start, written) = (shared.now(), self.output.len());
+        let refused = map.refusal().filter(|_| matches!(found.command.run, Run::Change(_)));
+        let filters = target.filters(&arguments, keys);
+        let names = KeyNames { are_named: target.is_named, filters };
+        let mut reply = Reply::new(&mut self.output, self.session.protocol);
+        let called = match refused {
+            _ if written > VALUES_BYTES_MAX => Err(TOO_LARGE.into()),
+            Some(reason) => Err(refusal(&self.session, found.command, Some(reason))),
+            None => on_map::call(unit, (found, &arguments), &names, &mut reply),
+        };
+        let done = called.unwrap_or_else(|error| {
+            self.output.truncate(written);
+            Reply::new(&mut self.output, self.session.protocol).error(&error);
+            on_map::Done::default()
+        });
+        let took = shared.now().saturating_sub(start);
+        let (hits, misses) = (done.hits, done.misses);
+        self.reads.push(Read { view: None, calls: 1, took, failed: 0, hits, misses });
+        self.note(shared, (found, arguments), written, took);
+        true
     }
 
     /// Answers the lookups from one command on, those that can be answered together. Returns their number.
@@ -245,7 +375,7 @@ impl Executed {
         group: &Group,
         start: Duration,
     ) {
-        let answers = group.look_up();
+        let answers = group.look_up(&shared.values);
         let took = shared.now().saturating_sub(start);
         let calls = group.requests.len() as u64;
         let (view, failed, hits, misses) = (group.view.clone(), 0, 0, 0);
@@ -279,7 +409,11 @@ impl Executed {
                 Ok(None)
             }
             Run::Job(run) => run(&mut call).map(Some),
-            Run::Lookup(_) | Run::Login(_) | Run::Exec | Run::Group(_) => {
+            Run::Change(_) => match Target::of(call.session, &arguments, found.command.keys) {
+                Ok(_) => Err(refusal(call.session, found.command, None)),
+                Err(error) => Err(error),
+            },
+            Run::Lookup(_) | Run::Login(_) | Run::Exec | Run::Watch | Run::Group(_) => {
                 unreachable!("lookups are answered together; others are not queued")
             }
         };
@@ -301,9 +435,9 @@ impl Executed {
         written: usize,
         took: Duration,
     ) {
-        if written > 0 && self.output.len() > REPLY_BYTES_MAX {
+        if let Err(error) = self.make_room(shared) {
             self.output.truncate(written);
-            Reply::new(&mut self.output, self.session.protocol).error(TOO_LARGE);
+            Reply::new(&mut self.output, self.session.protocol).error(&error);
         }
         let is_failed = note_error(shared, &self.output[written..]);
         let arguments = || shown(found.command, &arguments);
@@ -312,5 +446,34 @@ impl Executed {
     }
 }
 
+impl Executed {
+    /// Makes room for the output.
+    ///
+    /// # Errors
+    /// The reply: there is not as much.
+    fn make_room(&mut self, shared: &Shared) -> Result<(), String> {
+        match self.output.len() {
+            size if size > REPLY_BYTES_MAX => Err(TOO_LARGE.into()),
+            size if size > self.room.bytes() => self.room.grow(size, &shared.values),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Maximum size of the reply to a transaction, in bytes: errors for which there is always room come on top.
 const REPLY_BYTES_MAX: usize = VALUES_BYTES_MAX + (1 << 20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::TABLE;
+
+    #[test]
+    fn network_threads_run_only_commands_of_which_hundreds_take_little_time() {
+        let is_quick = |name| is_quick(TABLE.command(TABLE.number(name).unwrap()));
+        assert!(["get", "mget", "exists", "ping", "time", "dbsize"].into_iter().all(is_quick));
+        for name in ["client|list", "command", "command|docs", "info", "keys", "bf.add"] {
+            assert!(!is_quick(name), "{name}");
+        }
+    }
+}

@@ -4,6 +4,7 @@ use super::{
     batch::{Answers, Group},
     event_loop::AskedJob,
     exec::Executed,
+    on_map::MapJob,
 };
 use crate::command::JobReply;
 use mio::Waker;
@@ -21,12 +22,14 @@ pub(super) enum Finished {
     Lookups { group: Group, answers: Answers, start: Duration },
     /// The reply of a command, for a connection at a place.
     Reply { place: usize, id: u64, reply: JobReply, asked: AskedJob },
+    /// The replies of commands on a map.
+    Map(Box<MapJob>),
     /// The replies of a transaction.
     Transaction { place: usize, id: u64, executed: Box<Executed> },
 }
 
 /// Where jobs of one event loop leave their results.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Results {
     sender: Sender<Finished>,
     waker: Arc<Waker>,

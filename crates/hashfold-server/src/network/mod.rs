@@ -3,6 +3,7 @@
 //! ```text
 //!  sockets ─ready→ read ─→ requests ─┬ at once ──────────────────────────────→ replies ─→ write
 //!                                    ├ lookups of all sockets ─ get_many ─────↗
+//!                                    ├ commands on maps ─ threads of the maps ─↗
 //!                                    └ lookups of the device, jobs ─ threads ─↗ (the socket waits, others go on)
 //! ```
 //!
@@ -15,11 +16,14 @@ mod event_loop;
 mod exec;
 mod jobs;
 mod listener;
+mod on_map;
 mod redirect;
 mod target;
 mod transport;
+mod values;
 
 pub(crate) use self::{
     event_loop::EventLoop,
     listener::{check_free, listen},
+    values::ValueMemory,
 };

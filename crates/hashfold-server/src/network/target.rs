@@ -2,8 +2,8 @@
 
 use super::batch::Group;
 use crate::{
-    command::{Arguments, Keys, type_of},
-    data::{Space, View},
+    command::{Arguments, Command, Keys, inside, type_of},
+    data::{ServedMap, Space, View},
     session::Session,
 };
 use std::{ops::Range, sync::Arc};
@@ -14,7 +14,7 @@ pub(super) struct Target {
     pub(super) view: Option<Arc<View>>,
     space: Option<Arc<Space>>,
     /// Whether the keys name their space, as in `people:{4711}`.
-    is_named: bool,
+    pub(super) is_named: bool,
 }
 
 impl Target {
@@ -37,6 +37,27 @@ impl Target {
                 Ok(Target { view, space, is_named: false })
             }
         }
+    }
+
+    /// Returns the map of the keys, if they are in one.
+    #[inline]
+    pub(super) fn map(&self) -> Option<&Arc<ServedMap>> {
+        self.view.as_ref().and_then(|view| view.map())
+    }
+
+    /// Returns the filters among the keys of a call: their places among the keys, and their types.
+    pub(super) fn filters(
+        &self,
+        arguments: &Arguments<'_>,
+        keys: Keys,
+    ) -> Vec<(usize, &'static str)> {
+        let Some(space) = self.space.as_ref() else { return Vec::new() };
+        let all = keys.places(arguments.len()).map(|at| arguments.at(at)).enumerate();
+        let filter = |(i, key)| {
+            let key = if self.is_named { inside(key) } else { key };
+            space.filter(key).map(|filter| (i, type_of(&filter)))
+        };
+        all.filter_map(filter).collect()
     }
 
     /// Adds the keys of a call to a group, and returns their range there.
@@ -77,4 +98,13 @@ fn other_space<'s>(
         true => Ok(first),
         false => Err("ERR keys of one command must be in one data set".into()),
     }
+}
+
+/// Returns the reply to a command that changes single keys of a table or store, or of a map that may not be
+/// changed: never `READONLY`, on which clients look for another server and try again.
+#[cold]
+pub(super) fn refusal(session: &Session, command: &Command, reason: Option<&str>) -> String {
+    let user = session.user().map_or("", |user| &user.name);
+    let reason = reason.unwrap_or("tables and stores change in batches; see `hashfold update`");
+    format!("NOPERM User {user} has no permissions to run the '{}' command: {reason}", command.name)
 }

@@ -129,10 +129,19 @@ fn without_tokens_everybody_sees_and_nobody_changes() {
     assert!(page.header("content-security-policy").starts_with("default-src 'self'"));
     let page = nobody.get("/store/people?from=1&to=3");
     assert!(page.body.contains("100.0 %") && !page.body.contains("Roll back"), "{}", page.body);
+    assert!(page.body.contains("operator's token"), "{}", page.body);
     assert_eq!(nobody.get("/store/nope").status, 404);
     assert_eq!(nobody.get("/store/seen").status, 404);
     for path in ["/deploy", "/cluster", "/audit", "/v1/group", "/v1/cluster", "/v1/audit"] {
         assert_eq!(nobody.get(path).status, 404, "{path}");
+    }
+    for path in ["/nope", "/v1", "/v1/nope"] {
+        let absent = nobody.get(path);
+        assert!(
+            absent.status == 404 && absent.body.contains("at /v1/data"),
+            "{path}: {}",
+            absent.body
+        );
     }
     assert_eq!(nobody.get("/change?store=people&action=rollback").status, 403);
     let (status, body) = nobody.post("/v1/data/people/rollback", &json!({ "reason": "x" }));
@@ -161,7 +170,7 @@ fn programs_with_a_token_change_versions() {
     let publish = json!({ "version": 3, "reason": "right after all" });
     let (status, body) = eve.post("/v1/data/people/publish", &publish);
     assert_eq!(status, 409, "{body}");
-    assert!(body["error"].as_str().unwrap().contains("not marked bad"), "{body}");
+    assert!(body["error"].as_str().unwrap().contains("version 3 is marked bad"), "{body}");
     let forced = json!({ "version": 3, "reason": "right after all", "force": true });
     assert_eq!(eve.post("/v1/data/people/publish", &forced).0, 200);
     client.check("GET key-1", "\"value 1 of version 3\"");
@@ -238,20 +247,26 @@ fn requests_that_make_no_sense_change_nothing() {
     let server = serve(&home);
     let eve = Visitor::program(&server, EVE);
     let why = json!({ "reason": "x" });
-    for (path, document, status) in [
-        ("/v1/data/people/publish", why.clone(), 400),
-        ("/v1/data/people/publish", json!({ "version": 3, "reason": " " }), 400),
-        ("/v1/data/people/publish", json!({ "version": -3, "reason": "x" }), 400),
-        ("/v1/data/people/publish", json!({ "version": 3, "reason": "x", "more": 1 }), 400),
-        ("/v1/data/people/publish", json!({ "version": 99, "reason": "x" }), 409),
-        ("/v1/data/people/cancel", why.clone(), 409),
-        ("/v1/data/people/explode", why.clone(), 400),
-        ("/v1/data/table/rollback", why.clone(), 409),
-        ("/v1/data/nope/rollback", why.clone(), 404),
+    let version = |number: i64| json!({ "version": number, "reason": "x" });
+    let limit = |max: f64| json!({ "version": 3, "reason": "x", "max_change": max });
+    for (path, document, status, message) in [
+        ("people/publish", why.clone(), 400, "expected a version, got none"),
+        ("people/publish", json!({ "version": 3 }), 400, "missing field `reason`"),
+        ("people/publish", json!({ "version": 3, "reason": " " }), 400, "reason: expected a text"),
+        ("people/publish", version(-3), 400, "got invalid value: integer `-3`"),
+        ("people/publish", json!({ "reason": "x", "more": 1 }), 400, "got unknown field `more`"),
+        ("people/publish", limit(5.0), 400, "max_change: expected a fraction from 0 to 1, got 5"),
+        ("people/pin", limit(0.5), 400, "max_change: expected it for publish only"),
+        ("people/publish", version(99), 409, "people: there is no version 99"),
+        ("people/pin", version(99), 409, "people: there is no version 99"),
+        ("people/cancel", why.clone(), 409, "nothing to cancel"),
+        ("people/explode", why.clone(), 400, "expected publish, rollback"),
+        ("table/rollback", why.clone(), 409, "table is a table"),
+        ("nope/rollback", why.clone(), 404, "there is no store nope"),
     ] {
-        let (got, body) = eve.post(path, &document);
+        let (got, body) = eve.post(&format!("/v1/data/{path}"), &document);
         assert_eq!(got, status, "{path} {document}: {body}");
-        assert!(!body["error"].as_str().unwrap().is_empty(), "{path}");
+        assert!(body["error"].as_str().unwrap().contains(message), "{path} {document}: {body}");
     }
     assert_eq!(eve.call("POST", "/v1/data/people/rollback", &[], "{").status, 400);
     for wrong in ["many", "*", "", "-1", "+1", "1.0", "\"1", "\"1\", \"2\"", "99999999999999999999"]

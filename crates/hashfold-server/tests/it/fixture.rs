@@ -2,6 +2,7 @@
 
 use hashfold::{
     Env, Filter, FilterOptions, Store, StoreOptions, TableBuilder,
+    map::{Map, MapOptions},
     table::TableOptions,
     work::{Clock as _, SystemClock},
 };
@@ -39,6 +40,11 @@ impl Home {
         seen.close().unwrap();
         Filter::create(home.path("counts"), options().multiset()).unwrap().close().unwrap();
         home
+    }
+
+    /// Makes an empty map.
+    pub(crate) fn make_map(&self, name: &str) {
+        Map::create(self.path(name), MapOptions::new()).unwrap().close().unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -90,9 +96,13 @@ impl Home {
     }
 
     pub(crate) fn start_file(&self, text: &str) -> Result<Server, StartError> {
+        self.start_file_in(text, &Env::system())
+    }
+
+    pub(crate) fn start_file_in(&self, text: &str, env: &Env) -> Result<Server, StartError> {
         let text = format!("listen = ['127.0.0.1:0']\n{text}");
         let config = Config::parse(&text, "test.toml", self.0.path()).unwrap();
-        Server::start(config, &Env::system())
+        Server::start(config, env)
     }
 }
 

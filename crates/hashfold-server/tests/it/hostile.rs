@@ -128,6 +128,22 @@ fn long_keys_and_values_are_no_trouble() {
     assert_eq!(client.call(&format!("ECHO {echo}")).len(), echo.len() + 2);
 }
 
+/// A line is as good as an array, also if it comes in several parts.
+#[test]
+fn long_lines_are_answered_and_longer_ones_are_refused() {
+    let home = Home::new();
+    let server = home.serve(&["table"]);
+    for blanks in [32 << 10, 60_000] {
+        let mut client = Client::of(&server);
+        client.send(format!("GET key-1{}\r\nGET key-2\r\n", " ".repeat(blanks)).as_bytes());
+        assert_eq!(client.reply(), "\"value 1 of version 0\"");
+        assert_eq!(client.reply(), "\"value 2 of version 0\"");
+    }
+    let mut client = Client::of(&server);
+    client.send(format!("GET key-1{}\r\n", " ".repeat(64 << 10)).as_bytes());
+    assert_eq!(client.reply(), "-ERR Protocol error: too big inline request");
+}
+
 /// Many large values at once get an error, and neither the others nor the memory suffer.
 #[test]
 fn requests_for_too_much_are_refused_and_others_are_answered() {
@@ -158,6 +174,36 @@ fn requests_for_too_much_are_refused_and_others_are_answered() {
         assert_eq!(client.reply(), "3");
         assert_eq!(client.reply(), "\"value\"");
         assert_eq!(client.reply(), "20");
+    }
+}
+
+/// Values take no more memory than the buffers of clients may, whatever is asked for at once.
+#[test]
+fn requests_for_more_than_the_memory_of_clients_are_refused() {
+    let home = Home::new();
+    let mut table = TableBuilder::with(home.path("large"), TableOptions::new()).unwrap();
+    for i in 0..4 {
+        table.push(format!("large-{i}"), vec![b'a'; 1 << 20]).unwrap();
+    }
+    table.finish().unwrap();
+    for access in [Access::Mapped, Access::Direct] {
+        let server = home.serve_with(&["large"], |config| {
+            config.client_memory_bytes = 3 << 20;
+            config.data.get_mut("large").unwrap().access = Some(access);
+        });
+        let mut client = Client::of(&server);
+        let refused = "-ERR the values of one request have at most 3145728 bytes, the memory of clients; ask for \
+                       fewer keys at once";
+        client.check("MGET large-0 large-1 large-2 large-3", refused);
+        assert_eq!(client.call("GET large-3").len(), (1 << 20) + 2);
+        client.check("EXISTS large-0 large-1 large-2 large-3", "4");
+        client.check("MULTI", "+OK");
+        for i in 0..4 {
+            client.check(&format!("GET large-{i}"), "+QUEUED");
+        }
+        let replies = client.call("EXEC");
+        assert_eq!(replies.matches(refused).count(), 4, "{} bytes", replies.len());
+        client.check("EXISTS large-0", "1");
     }
 }
 

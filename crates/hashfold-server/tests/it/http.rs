@@ -52,6 +52,34 @@ pub(crate) fn get(server: &Server, path: &str) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), body)
 }
 
+/// Connections that ask for nothing need no token, and could take all files that the server may open.
+#[test]
+fn the_oldest_connections_make_place_for_others() {
+    let home = Home::new();
+    let server = home.serve_with(&["table"], |config| {
+        config.http_listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    });
+    let slow = |_| {
+        let mut socket = Client::socket(server.http_addresses()[0]);
+        socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n").unwrap();
+        socket
+    };
+    let mut all: Vec<TcpStream> = (0..200).map(slow).collect();
+    assert_eq!(get(&server, "/healthz").1, "ok\n");
+    let mut rest = all.split_off(150);
+    for socket in &mut all[..100] {
+        let ended = socket.read(&mut [0]);
+        let is_reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(ended.as_ref().map_or_else(is_reset, |count| *count == 0), "{ended:?}");
+    }
+    for socket in &mut rest {
+        socket.write_all(b"Connection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        socket.read_to_string(&mut reply).unwrap();
+        assert!(reply.ends_with("ok\n"), "{reply}");
+    }
+}
+
 #[test]
 fn operators_see_health_metrics_and_data() {
     let home = Home::new();

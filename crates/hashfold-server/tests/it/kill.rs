@@ -1,10 +1,10 @@
-//! A server that follows a group, and is killed again and again while versions are published. Run it with
+//! A server that follows a group, and one that changes a map: each is killed again and again. Run them with
 //! `cargo test -p hashfold-server --test it kill -- --ignored --nocapture`.
 #![expect(clippy::disallowed_methods, reason = "the test starts and kills processes")]
 
 use crate::{
     deploy::Scene,
-    fixture::{Client, ENTRIES, key, value},
+    fixture::{Client, ENTRIES, Home, key, request, value},
 };
 use hashfold::{
     Env,
@@ -13,8 +13,8 @@ use hashfold::{
 };
 use std::{
     env,
-    io::{BufRead as _, BufReader},
-    net::SocketAddr,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
     os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Child, Command, Stdio},
@@ -146,4 +146,79 @@ fn a_process_that_follows_a_group_serves_whole_versions_after_kills() {
     process.kill();
     assert!(check_whole(&local) > 0);
     println!("version {seen} was the last one that was seen before a kill");
+}
+
+/// Number of clients that change a map while its server is killed.
+const WRITERS: usize = 8;
+
+/// Changes two keys to one number after the other, in a transaction each, until the server is gone. Returns the last
+/// number whose change was acknowledged.
+fn write_until_killed(address: SocketAddr, writer: usize, mut number: u64) -> u64 {
+    const REPLY: &[u8] = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n";
+    let Ok(mut socket) = TcpStream::connect(address) else { return number };
+    loop {
+        let next = (number + 1).to_string();
+        let commands = [
+            request(&["MULTI"]),
+            request(&["SET", &format!("a-{writer}"), &next]),
+            request(&["SET", &format!("b-{writer}"), &next]),
+            request(&["EXEC"]),
+        ];
+        let mut reply = [0; REPLY.len()];
+        let sent = socket.write_all(&commands.concat());
+        if sent.and_then(|()| socket.read_exact(&mut reply)).is_err() {
+            return number;
+        }
+        assert_eq!(reply, REPLY);
+        number += 1;
+    }
+}
+
+#[test]
+#[ignore = "kills processes; see CONTRIBUTING.md"]
+fn a_process_that_changes_a_map_keeps_acknowledged_changes_after_kills() {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse().ok());
+    let rounds = number("HASHFOLD_KILL_ROUNDS").unwrap_or(50);
+    let random = SeededRandom::new(number("HASHFOLD_KILL_SEED").unwrap_or(1));
+    let home = Home::new();
+    home.make_map("sess");
+    let mut acknowledged = [0; WRITERS];
+    for round in 0..rounds {
+        let durability = ["group", "always"][round as usize % 2];
+        let config = format!(
+            "listen = ['127.0.0.1:0']\n[data.sess]\npath = 'sess'\ndurability = '{durability}'\n\
+             [user.default]\nspace = 'sess'\n"
+        );
+        let process = start(&home.path(""), &config);
+        let mut client = Client::connect(process.address);
+        for (writer, last) in acknowledged.iter_mut().enumerate() {
+            let pair = client.call(&format!("MGET a-{writer} b-{writer}"));
+            if pair == "[nil nil]" {
+                assert_eq!(*last, 0);
+                continue;
+            }
+            let (a, b) = pair.trim_matches(['[', ']']).split_once(' ').unwrap();
+            let found: u64 = a.trim_matches('"').parse().unwrap();
+            assert_eq!(a, b, "a part of a transaction");
+            assert!((*last..=*last + 1).contains(&found), "{found}, acknowledged {last}");
+            *last = found;
+        }
+        let life = Duration::from_millis(random.next_u64() % LIFE_MS_MAX);
+        let address = process.address;
+        std::thread::scope(|scope| {
+            let write = |(writer, last): (usize, &u64)| {
+                let last = *last;
+                scope.spawn(move || write_until_killed(address, writer, last))
+            };
+            let writers: Vec<_> = acknowledged.iter().enumerate().map(write).collect();
+            SystemClock.sleep(life);
+            process.kill();
+            for (last, writer) in acknowledged.iter_mut().zip(writers) {
+                *last = writer.join().unwrap();
+            }
+        });
+        println!("killed after {life:?}: {acknowledged:?} were acknowledged");
+    }
+    let has_written = acknowledged.iter().all(|last| *last > 0);
+    assert!(has_written || rounds < 10);
 }

@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-/// A server of Redis that has the entries of the table.
-struct Redis {
+/// A server of Redis.
+pub(crate) struct Redis {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Drop for Redis {
@@ -24,8 +24,8 @@ impl Drop for Redis {
 }
 
 impl Redis {
-    /// Starts a server; `None` if there is none of the right version on this machine.
-    fn start() -> Option<Redis> {
+    /// Starts a server without keys; `None` if there is none of the right version on this machine.
+    pub(crate) fn start_empty() -> Option<Redis> {
         let version = Command::new("redis-server").arg("--version").output().ok()?;
         if !String::from_utf8_lossy(&version.stdout).contains(" v=7.0.") {
             return None;
@@ -33,6 +33,7 @@ impl Redis {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new("redis-server")
             .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(["--databases", "1"])
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -40,18 +41,24 @@ impl Redis {
         while TcpStream::connect(address).is_err() {
             SystemClock.sleep(Duration::from_millis(10));
         }
+        Some(redis)
+    }
+
+    /// Starts a server that has the entries of the table.
+    fn start() -> Option<Redis> {
+        let redis = Redis::start_empty()?;
         let mut all = Vec::new();
         for i in 0..ENTRIES {
             all.extend(request(&["SET", &key(i), &value(i, 0)]));
         }
-        let replies = converse(address, 2, &all);
+        let replies = converse(redis.address, 2, &all);
         assert_eq!(replies, "+OK\r\n".repeat(ENTRIES as usize + 1).as_bytes());
         Some(redis)
     }
 }
 
 /// Sends requests and a `QUIT`, and returns all replies after the one to `HELLO`, which differs.
-fn converse(address: SocketAddr, protocol: u32, requests: &[u8]) -> Vec<u8> {
+pub(crate) fn converse(address: SocketAddr, protocol: u32, requests: &[u8]) -> Vec<u8> {
     const MARK: &[u8] = b"$4\r\nmark\r\n";
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -273,20 +280,27 @@ fn random_sequences_have_the_replies_of_redis() {
         let protocol = 2 + round % 2;
         let expected = converse(redis.address, protocol, &bytes);
         let got = converse(server.addresses()[0], protocol, &bytes);
-        if got != expected {
-            let same = got.iter().zip(&expected).take_while(|(a, b)| a == b).count();
-            let from = same.saturating_sub(100);
-            let shown =
-                |all: &[u8]| all[from..all.len().min(same + 100)].escape_ascii().to_string();
-            let sent: Vec<String> = sequence.requests.iter().map(|words| words.join(" ")).collect();
-            panic!(
-                "seed {seed}, round {round}, RESP{protocol}, byte {same}\n got {}\nredis {}\n{}",
-                shown(&got),
-                shown(&expected),
-                sent.join("\n")
-            );
-        }
+        let place = format!("seed {seed}, round {round}, RESP{protocol}");
+        check_same(&got, &expected, &place, &sequence.requests);
     }
+}
+
+/// Checks that both servers have given the same replies to these requests.
+#[track_caller]
+pub(crate) fn check_same(got: &[u8], expected: &[u8], place: &str, requests: &[Vec<String>]) {
+    if got == expected {
+        return;
+    }
+    let same = got.iter().zip(expected).take_while(|(a, b)| a == b).count();
+    let from = same.saturating_sub(100);
+    let shown = |all: &[u8]| all[from..all.len().min(same + 100)].escape_ascii().to_string();
+    let sent: Vec<String> = requests.iter().map(|words| words.join(" ")).collect();
+    panic!(
+        "{place}, byte {same}\n got {}\nredis {}\n{}",
+        shown(got),
+        shown(expected),
+        sent.join("\n")
+    );
 }
 
 /// A write of another client makes `EXEC` null here and there, in both protocols.

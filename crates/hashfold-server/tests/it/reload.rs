@@ -111,6 +111,7 @@ fn a_file_with_a_mistake_changes_nothing() {
     let server = Server::start(config(&home, &format!("{PEOPLE}{SEEN}")), &Env::system()).unwrap();
     let (mut people, mut seen) = (signed_in(&server, "people"), signed_in(&server, "seen"));
     for (text, expected) in [
+        (String::new(), "expected a data set"),
         (format!("{TABLE}[data.nothing]\npath = 'nothing'\n"), "nothing"),
         (format!("{TABLE}[user.eve]\ncommands = ['+nope']\nspace = 'table'\n"), "user \"eve\""),
         (format!("{TABLE}[data.other]\npath = 'seen'\n"), "its folder is served as \"seen\""),

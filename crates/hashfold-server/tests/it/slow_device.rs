@@ -8,7 +8,7 @@ use hashfold::{
 };
 use hashfold_server::{Config, Server};
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -237,4 +237,29 @@ fn lookups_that_wait_for_long_behind_others_are_refused() {
     assert_eq!(transaction.reply(), refused);
     transaction.check("EXEC", "-ERR EXEC without MULTI");
     late.check("GET key-8", "\"value 8 of version 0\"");
+}
+
+#[test]
+fn a_server_that_stops_does_not_go_on_for_long_with_what_it_has_read() {
+    let Scene { disk, clock, server, _home } = Scene::new();
+    let (mut transaction, mut client) = (Client::of(&server), Client::of(&server));
+    for line in ["MULTI", "KEYS key-1", "KEYS key-2"] {
+        transaction.call(line);
+    }
+    disk.0.set_closed(true);
+    transaction.ask("EXEC");
+    client.send(&[request(&["KEYS", "key-1"]), request(&["KEYS", "key-2"])].concat());
+    disk.0.wait_for(2);
+    let address = server.addresses()[0];
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.stop().unwrap());
+        while TcpStream::connect(address).is_ok() {
+            SystemClock.sleep(Duration::from_millis(5));
+        }
+        clock.milliseconds.fetch_add(31_000, Relaxed);
+        disk.0.set_closed(false);
+        assert_eq!(transaction.reply(), "[[\"key-1\"] -ERR the server stops]");
+        assert_eq!(client.reply(), "[\"key-1\"]");
+        assert!(client.is_closed());
+    });
 }

@@ -160,7 +160,8 @@ fn files_that_are_no_certificates_are_named() {
         write(&home, &own);
         fs::write(home.path(file), "nothing").unwrap();
         let text = "tls-listen = ['127.0.0.1:0']\nlisten = []\n\
-                    tls = { certificate = 'server.pem', key = 'server.key' }\n";
+                    tls = { certificate = 'server.pem', key = 'server.key' }\n\
+                    [data.table]\npath = 'table'\n";
         let config = hashfold_server::Config::parse(text, "f", home.path("").as_path()).unwrap();
         let error = Server::check(&config, &hashfold::Env::system()).unwrap_err().to_string();
         assert!(error.contains(file) && error.contains(expected), "{error}");

@@ -9,6 +9,7 @@ use hashfold::{
 use hashfold_server::{Config, Server};
 use std::{
     io::{Read as _, Write as _},
+    net::TcpStream,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -229,6 +230,28 @@ impl Clock for SteppedClock {
     fn wait(&self, signal: &Signal, seen: u64, _: Duration) {
         SystemClock.wait(signal, seen, SystemClock.now() + Duration::from_millis(10));
     }
+}
+
+#[test]
+fn a_client_that_gives_no_password_loses_its_place() {
+    let home = Home::new();
+    let text = format!(
+        "listen = ['127.0.0.1:0']\n[data.people]\npath = 'people'\n[user.people]\npassword = '{}'\n",
+        hash("secret")
+    );
+    let config = Config::parse(&text, "f", &home.path("")).unwrap();
+    let clock = Arc::new(SteppedClock::default());
+    let server = Server::start(config, &Env { clock: clock.clone(), ..Env::system() }).unwrap();
+    let mut known = Client::of(&server);
+    known.check("AUTH people secret", "+OK");
+    let mut stranger = TcpStream::connect(server.addresses()[0]).unwrap();
+    stranger.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let seconds = (0..1000).find(|_| {
+        clock.0.fetch_add(1, Relaxed);
+        matches!(stranger.read(&mut [0]), Ok(0))
+    });
+    assert!(seconds.is_some_and(|seconds| seconds >= 10), "{seconds:?}");
+    known.check("GET key-1", "\"value 1 of version 1\"");
 }
 
 #[test]

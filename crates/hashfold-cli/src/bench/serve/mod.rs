@@ -3,6 +3,7 @@
 //! ```text
 //! process (a server) ←─ pool (many connections, every value is compared) ─→ times
 //!     → get: values in memory, and on the device; overload: more requests than the server can answer
+//!     → set: changes of a map, beside redis-server if that is installed
 //!     → filter: BF.MADD beside the library; memory: connections, buffers; start: until the first reply
 //!     → publish: two servers that follow a group, read meanwhile; fetch: transfers, read meanwhile
 //! ```
@@ -18,6 +19,7 @@ mod pool;
 mod process;
 mod publish;
 mod reader;
+mod set;
 mod start;
 
 use super::{
@@ -50,8 +52,9 @@ pub(super) fn run(bench: &ServeBench, report: &Report) -> Result<()> {
 /// A group of measurements.
 type Group = fn(&Scene<'_>) -> Result<()>;
 
-const GROUPS: [(&str, Group); 8] = [
+const GROUPS: [(&str, Group); 9] = [
     ("get", get::run),
+    ("set", set::run),
     ("overload", overload::run),
     ("filter", filter::run),
     ("memory", memory::run),

@@ -1,4 +1,4 @@
-//! Many connections that ask for keys at the same time, from one thread. Each has a pipeline of `GET`s
+//! Many connections that ask for keys at the same time, from one thread. Each has a pipeline of `GET`s, or a `SET`,
 //! under way all the time, and every byte of every reply is compared.
 
 use super::{
@@ -28,8 +28,10 @@ pub(super) struct Pool<'a> {
     lanes: Vec<Lane>,
     /// Place in the sequence of keys.
     next: u64,
-    /// Number of `GET`s that may still be sent.
+    /// Number of requests that may still be sent.
     left: u64,
+    /// Whether they are `SET`s.
+    sets: bool,
 }
 
 /// A connection, and the pipeline that is under way on it.
@@ -44,7 +46,7 @@ struct Lane {
     since: Instant,
 }
 
-/// The cost of a number of `GET`s.
+/// The cost of a number of requests.
 pub(super) struct Load {
     pub(super) gets: u64,
     pub(super) seconds: f64,
@@ -65,7 +67,20 @@ impl<'a> Pool<'a> {
         pairs: &'a Pairs,
     ) -> Result<Pool<'a>> {
         let lanes = (0..connections).map(|_| Lane::connect(address)).collect::<Result<_>>()?;
-        Ok(Pool { pairs, noise: pairs.noise(), lanes, next: 0, left: 0 })
+        Ok(Pool { pairs, noise: pairs.noise(), lanes, next: 0, left: 0, sets: false })
+    }
+
+    /// Sets `sets` random keys, one at a time on each connection.
+    pub(super) fn set(&mut self, sets: u64) -> Result<Load> {
+        self.sets = true;
+        let load = self.run(1, sets);
+        self.sets = false;
+        load
+    }
+
+    /// Begins the sequence of keys anew.
+    pub(super) fn restart(&mut self) {
+        self.next = 0;
     }
 
     /// Asks for `gets` random keys, or for a pipeline on each connection if that is more.
@@ -105,8 +120,16 @@ impl<'a> Pool<'a> {
             let number = pick(place, self.pairs.seed, self.pairs.count);
             self.pairs.fill(Row::first(number), &self.noise, &mut pair);
             let (key, value) = pair.split_at(KEY_SIZE);
-            write_request(&[b"GET", key], &mut lane.request);
-            write_string(value, &mut lane.expected);
+            match self.sets {
+                true => {
+                    write_request(&[b"SET", key, value], &mut lane.request);
+                    lane.expected.extend(b"+OK\r\n");
+                }
+                false => {
+                    write_request(&[b"GET", key], &mut lane.request);
+                    write_string(value, &mut lane.expected);
+                }
+            }
         }
         self.next += count;
         lane.since = Instant::now();

@@ -1,14 +1,16 @@
 //! A server in a process of its own.
 
 use crate::failure::{Failure, Result};
+use hashfold::work::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
     env, fs,
-    io::{BufRead as _, BufReader},
-    net::SocketAddr,
+    io::{self, BufRead as _, BufReader},
+    net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
 };
 
 /// A running `hashfold serve`; killed when it is dropped.
@@ -97,3 +99,52 @@ fn address(line: &str) -> Result<SocketAddr> {
 fn failed(action: &str, error: &std::io::Error) -> Failure {
     Failure::io("server", action, error)
 }
+
+/// A `redis-server` for comparison; killed when it is dropped.
+pub(super) struct Peer {
+    child: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Peer {
+    /// Starts a server that appends its changes to a file in a folder, and syncs that as `fsync` says. `None` if none
+    /// is installed.
+    pub(super) fn start(folder: &Path, fsync: &str) -> Result<Option<Peer>> {
+        let wrong = |error: io::Error| failed("start redis-server beside", &error);
+        let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let address = address.map_err(wrong)?;
+        let folder = folder.join(format!("redis-{fsync}"));
+        fs::create_dir_all(&folder).map_err(wrong)?;
+        let spawned = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""])
+            .args(["--appendonly", "yes", "--appendfsync", fsync, "--dir"])
+            .arg(&folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        let child = match spawned {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            spawned => spawned.map_err(wrong)?,
+        };
+        let peer = Peer { child, address };
+        for _ in 0..STARTS_MAX {
+            if TcpStream::connect(address).is_ok() {
+                return Ok(Some(peer));
+            }
+            SystemClock.sleep(START_CHECK);
+        }
+        let late = io::Error::from(io::ErrorKind::TimedOut);
+        Err(wrong(late))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// Time between two looks whether a peer listens, and their number at most.
+const START_CHECK: Duration = Duration::from_millis(10);
+const STARTS_MAX: u32 = 500;

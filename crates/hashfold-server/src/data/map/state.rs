@@ -1,0 +1,385 @@
+//! The values that commands see and change, before they are written.
+
+use super::{
+    core::{Core, read_failed, write_failed},
+    executor::Outcome,
+    watch::{Watch, Watches},
+};
+use hashfold::map::{Expiring, KEY_BYTES_MAX, Map, VALUE_BYTES_MAX, Write};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, PoisonError},
+};
+
+/// Number of keys that are read together.
+const KEYS_AT_ONCE: usize = 64;
+
+/// Values that are kept for the commands after them, in bytes.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// The reply to commands that make a value too long.
+pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+
+/// The state of a map while a batch of commands runs.
+#[derive(Debug)]
+pub(crate) struct State {
+    core: Arc<Core>,
+    now_ms: u64,
+    values: HashMap<Vec<u8>, Slot>,
+    /// Bytes of these keys and values.
+    bytes: usize,
+    /// Whether the map will be cleared before changes are written: keys without a slot are absent.
+    is_cleared: bool,
+    /// Keys whose values are to be written, in the order of their first changes.
+    changed: Vec<Vec<u8>>,
+    /// Bytes of the record of these changes.
+    changed_bytes: usize,
+    /// Whether a unit among these has changed several keys, which become visible together.
+    is_joint: bool,
+    /// Number of the last unit, and of the first one whose changes are not written.
+    unit: u64,
+    first: u64,
+    /// The sequence number after the last change.
+    seq: u64,
+    outcome: Outcome,
+}
+
+/// A value that was read, or changed.
+#[derive(Debug)]
+struct Slot {
+    value: Option<Expiring>,
+    is_changed: bool,
+}
+
+/// A command or a transaction: all of its changes or none.
+#[derive(Debug)]
+pub(crate) struct Unit<'s> {
+    state: &'s mut State,
+    changes: BTreeMap<Vec<u8>, Option<Expiring>>,
+    is_cleared: bool,
+}
+
+/// The keys that a unit has changed so far, and whether each is there now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes {
+    /// Whether all other keys are gone.
+    pub(crate) is_cleared: bool,
+    pub(crate) keys: BTreeMap<Vec<u8>, bool>,
+}
+
+impl State {
+    pub(super) fn new(core: Arc<Core>) -> State {
+        let seq = core.map.seq();
+        State {
+            core,
+            now_ms: 0,
+            values: HashMap::new(),
+            bytes: 0,
+            is_cleared: false,
+            changed: Vec::new(),
+            changed_bytes: 0,
+            is_joint: false,
+            unit: 0,
+            first: 1,
+            seq,
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// Begins a batch.
+    pub(super) fn begin(&mut self) {
+        self.forget();
+        self.now_ms = self.core.now_ms();
+    }
+
+    /// Ends a batch: writes what is not written. Returns which units have failed, and the sequence number after
+    /// all changes.
+    pub(super) fn end(&mut self) -> (Outcome, u64) {
+        self.write();
+        (std::mem::take(&mut self.outcome), self.seq)
+    }
+
+    /// Whether all changes before a sequence number are durable.
+    pub(super) fn is_durable(&self, seq: u64) -> bool {
+        self.core.map.durable_seq() >= seq
+    }
+
+    /// Begins a unit, after those that have ended.
+    pub(crate) fn unit(&mut self) -> Unit<'_> {
+        self.unit += 1;
+        Unit { state: self, changes: BTreeMap::new(), is_cleared: false }
+    }
+
+    /// Reads the values of keys together, as long as there is room for them. What is not read here is read
+    /// when it is needed, with its own error.
+    pub(super) fn load(&mut self, keys: &[impl AsRef<[u8]>]) {
+        if self.is_cleared {
+            return;
+        }
+        let mut absent: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        absent.retain(|key| !self.values.contains_key(*key));
+        absent.sort_unstable();
+        absent.dedup();
+        for keys in absent.chunks(KEYS_AT_ONCE) {
+            if self.bytes > KEPT_BYTES_MAX {
+                return;
+            }
+            let Ok(values) = self.core.map.get_many_expiring(keys) else { continue };
+            for (key, value) in keys.iter().zip(values) {
+                self.keep(key.to_vec(), Slot { value, is_changed: false });
+            }
+        }
+    }
+
+    fn keep(&mut self, key: Vec<u8>, slot: Slot) {
+        self.bytes += slot.bytes(&key);
+        if let Some(before) = self.values.get(&key) {
+            self.bytes -= before.bytes(&key);
+        }
+        self.values.insert(key, slot);
+    }
+
+    /// Reads a value, unless it is known.
+    fn ensure(&mut self, key: &[u8]) -> Result<(), String> {
+        if self.is_cleared || self.values.contains_key(key) {
+            return Ok(());
+        }
+        if self.bytes > KEPT_BYTES_MAX {
+            self.values.retain(|_, slot| slot.is_changed);
+            self.bytes = self.values.iter().map(|(key, slot)| slot.bytes(key)).sum();
+        }
+        let value = self.core.map.get_expiring(key).map_err(|error| read_failed(&error))?;
+        self.keep(key.to_vec(), Slot { value, is_changed: false });
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.values.clear();
+        self.bytes = 0;
+        self.changed.clear();
+        (self.changed_bytes, self.is_joint, self.is_cleared) = (0, false, false);
+    }
+
+    /// Writes all changes of the units that have ended. If that fails, they have all failed, and the map is as
+    /// it was before them.
+    fn write(&mut self) {
+        if self.changed.is_empty() && !self.is_cleared {
+            return;
+        }
+        match self.try_to_write() {
+            Ok(seq) => {
+                self.seq = seq;
+                for key in self.changed.drain(..) {
+                    if let Some(slot) = self.values.get_mut(&key) {
+                        slot.is_changed = false;
+                    }
+                }
+                (self.changed_bytes, self.is_joint, self.is_cleared) = (0, false, false);
+            }
+            Err(error) => {
+                let units = self.first..=self.unit;
+                self.outcome.failures.push((units, write_failed(&error)));
+                self.forget();
+            }
+        }
+        self.first = self.unit + 1;
+    }
+
+    /// Writes the changes of the units before the current one. Returns whether that succeeded: if not, the current
+    /// one has failed, too, since it may have seen these changes.
+    fn write_before(&mut self) -> bool {
+        let failures = self.outcome.failures.len();
+        self.write();
+        let is_written = self.outcome.failures.len() == failures;
+        if is_written {
+            self.first = self.unit;
+        }
+        is_written
+    }
+
+    fn try_to_write(&self) -> hashfold::Result<u64> {
+        let map: &Map = &self.core.map;
+        let gate = &self.core.gate;
+        // Lookups go on beside changes of single keys.
+        let is_joint = self.is_joint || self.is_cleared;
+        let _gate = is_joint.then(|| gate.write().unwrap_or_else(PoisonError::into_inner));
+        let mut seq = self.seq;
+        if self.is_cleared {
+            seq = map.clear()?;
+        }
+        let value = |key| self.values.get(key).and_then(|slot: &Slot| slot.value.as_ref());
+        let writes: Vec<Write<'_>> =
+            self.changed.iter().map(|key| change(key, value(key))).collect();
+        if writes.is_empty() { Ok(seq) } else { map.write(&writes) }
+    }
+}
+
+impl Slot {
+    fn bytes(&self, key: &[u8]) -> usize {
+        key.len() + self.value.as_ref().map_or(0, |value| value.value.len())
+    }
+}
+
+/// Returns the change that writes a value, or deletes a key.
+fn change<'a>(key: &'a [u8], value: Option<&'a Expiring>) -> Write<'a> {
+    match value {
+        None => Write::delete(key),
+        Some(Expiring { value, expires_at }) => {
+            Write { expires_at: *expires_at, ..Write::put(key, value) }
+        }
+    }
+}
+
+impl Unit<'_> {
+    /// Returns the time of the batch, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.state.now_ms
+    }
+
+    /// Whether the unit is one of a map.
+    pub(super) fn is_of(&self, core: &Arc<Core>) -> bool {
+        Arc::ptr_eq(&self.state.core, core)
+    }
+
+    /// Reads the values of keys together: what is read one by one later takes longer.
+    pub(crate) fn load(&mut self, keys: &[impl AsRef<[u8]>]) {
+        self.state.load(keys);
+    }
+
+    /// Returns the value of a key.
+    ///
+    /// # Errors
+    /// The reply: the value cannot be read.
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<&Expiring>, String> {
+        if !self.is_cleared && !self.changes.contains_key(key) {
+            self.state.ensure(key)?;
+        }
+        Ok(self.known(key))
+    }
+
+    /// Returns the value of a key that was read or changed before.
+    fn known(&self, key: &[u8]) -> Option<&Expiring> {
+        let found = match self.changes.get(key) {
+            Some(changed) => changed.as_ref(),
+            None if self.is_cleared => None,
+            None => self.state.values.get(key).and_then(|slot| slot.value.as_ref()),
+        };
+        let now = self.state.now_ms;
+        found.filter(|value| value.expires_at.is_none_or(|at| at > now))
+    }
+
+    /// Puts a value; one that has expired deletes the key.
+    ///
+    /// # Errors
+    /// The reply: the key or the value is too long.
+    pub(crate) fn put(
+        &mut self,
+        key: &[u8],
+        value: Vec<u8>,
+        expires_at: Option<u64>,
+    ) -> Result<(), String> {
+        self.check(key, &value)?;
+        let is_live = expires_at.is_none_or(|at| at > self.state.now_ms);
+        self.changes.insert(key.to_vec(), is_live.then_some(Expiring { value, expires_at }));
+        Ok(())
+    }
+
+    /// Refuses a key or a value that is too long.
+    ///
+    /// # Errors
+    /// The reply.
+    pub(crate) fn check(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(format!("ERR a key of a map has at most {KEY_BYTES_MAX} bytes"));
+        }
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(TOO_LONG.into());
+        }
+        Ok(())
+    }
+
+    /// Deletes a key.
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.changes.insert(key.to_vec(), None);
+    }
+
+    /// Deletes all keys.
+    pub(crate) fn clear(&mut self) -> Result<(), String> {
+        for key in self.state.core.watches.keys() {
+            if self.get(&key)?.is_some() {
+                self.state.core.watches.note(&key);
+            }
+        }
+        self.changes.clear();
+        self.is_cleared = true;
+        Ok(())
+    }
+
+    /// Returns the changes so far, for a look at the whole map: those of the units before are written.
+    pub(crate) fn changes(&mut self) -> Changes {
+        self.state.write_before();
+        let keys: Vec<Vec<u8>> = self.changes.keys().cloned().collect();
+        let is_there = |key: &Vec<u8>| self.known(key).is_some();
+        let keys = keys.into_iter().map(|key| (is_there(&key), key));
+        Changes {
+            is_cleared: self.is_cleared,
+            keys: keys.map(|(is_there, key)| (key, is_there)).collect(),
+        }
+    }
+
+    /// Watches a key from now on.
+    ///
+    /// # Errors
+    /// The reply: its value cannot be read.
+    pub(crate) fn watch(&mut self, key: &[u8]) -> Result<Watch, String> {
+        let expires_at = self.get(key)?.and_then(|value| value.expires_at);
+        Ok(self.watches().add(key, expires_at))
+    }
+
+    fn watches(&self) -> &Watches {
+        &self.state.core.watches
+    }
+
+    /// Ends the unit: its changes will be written. Returns its number.
+    ///
+    /// # Errors
+    /// The reply: its changes are too large to be written at once, or cannot be made durable. None is made.
+    pub(crate) fn end(self) -> Result<u64, String> {
+        let Unit { state, changes, is_cleared } = self;
+        if changes.is_empty() && !is_cleared {
+            return Ok(state.unit);
+        }
+        if state.outcome.failure(state.unit).is_some() {
+            return Ok(state.unit);
+        }
+        if let Some(error) = state.core.sync_error() {
+            return Err(format!("MISCONF changes cannot be made durable: {error}"));
+        }
+        let size = |(key, value): (&Vec<u8>, &Option<Expiring>)| change(key, value.as_ref()).size();
+        let bytes: usize = changes.iter().map(size).sum();
+        if bytes > Map::WRITE_BYTES_MAX {
+            let max = Map::WRITE_BYTES_MAX >> 10;
+            return Err(format!(
+                "ERR the changes of one command or transaction have at most {max} KiB"
+            ));
+        }
+        let is_full = state.changed_bytes + bytes > Map::WRITE_BYTES_MAX;
+        if (is_full || is_cleared) && !state.write_before() {
+            return Ok(state.unit);
+        }
+        if is_cleared {
+            state.forget();
+            state.is_cleared = true;
+        }
+        state.is_joint |= changes.len() > 1;
+        state.changed_bytes += bytes;
+        for (key, value) in changes {
+            state.core.watches.note(&key);
+            if !state.values.get(&key).is_some_and(|slot| slot.is_changed) {
+                state.changed.push(key.clone());
+            }
+            state.keep(key, Slot { value, is_changed: true });
+        }
+        Ok(state.unit)
+    }
+}

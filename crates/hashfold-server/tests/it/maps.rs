@@ -1,0 +1,461 @@
+//! Maps: commands that change keys, transactions, expiry, durability.
+
+use crate::fixture::{Client, Home, request};
+use hashfold::{
+    Env,
+    map::{Map, MapOptions},
+    work::{Clock, Signal, SystemClock},
+};
+use hashfold_server::Server;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// Serves an empty map with a line of its entry in the configuration file.
+fn serve(home: &Home, line: &str) -> Server {
+    home.make_map("sess");
+    home.serve_file(&file(line))
+}
+
+fn file(line: &str) -> String {
+    format!("[data.sess]\npath = 'sess'\n{line}\n[user.default]\nspace = 'sess'\n")
+}
+
+/// A clock whose calendar can be set forward.
+#[derive(Debug, Default)]
+struct Calendar {
+    ahead_ms: AtomicU64,
+}
+
+impl Clock for Calendar {
+    fn now(&self) -> Duration {
+        SystemClock.now()
+    }
+
+    fn unix_time(&self) -> Duration {
+        SystemClock.unix_time() + Duration::from_millis(self.ahead_ms.load(SeqCst))
+    }
+
+    fn wait(&self, signal: &Signal, seen: u64, deadline: Duration) {
+        SystemClock.wait(signal, seen, deadline);
+    }
+}
+
+#[test]
+fn keys_are_set_read_and_deleted() {
+    let home = Home::new();
+    let server = serve(&home, "");
+    let mut client = Client::of(&server);
+    client.check("GET a", "nil");
+    client.check("SET a 1", "+OK");
+    client.check("GET a", "\"1\"");
+    client.check("INCRBY a 41", "42");
+    client.check("APPEND a !", "3");
+    client.check("GETRANGE a 1 -1", "\"2!\"");
+    client.check("INCR a", "-ERR value is not an integer or out of range");
+    client.check("MSET b 2 c 3", "+OK");
+    client.check("MGET a b nope c", "[\"42!\" \"2\" nil \"3\"]");
+    client.check("DBSIZE", "3");
+    client.check("DEL a b nope", "2");
+    client.check("EXISTS a b c c", "2");
+    client.check("RENAME c d", "+OK");
+    client.check("KEYS *", "[\"d\"]");
+    client.check("RANDOMKEY", "\"d\"");
+    client.check("FLUSHALL", "+OK");
+    client.check("DBSIZE", "0");
+    client.check("RANDOMKEY", "nil");
+}
+
+#[test]
+fn commands_of_newer_versions_compare_values() {
+    let home = Home::new();
+    let server = serve(&home, "");
+    let mut client = Client::of(&server);
+    client.check("SET lock mine", "+OK");
+    client.check("DELIFEQ lock other", "0");
+    client.check("SET lock new IFEQ other", "nil");
+    client.check("SET lock new IFEQ other GET", "\"mine\"");
+    client.check("SET lock new IFEQ mine PX 100000", "+OK");
+    client.check("TTL lock", "100");
+    client.check("DELIFEQ lock new", "1");
+    client.check("DELIFEQ lock new", "0");
+    client.check("SET lock new IFEQ new", "nil");
+    client.check("SET lock new IFEQ new NX", "-ERR syntax error");
+    client.check("WAIT 1 10", "0");
+    client.check("WAITAOF 1 0 1000", "[1 0]");
+}
+
+#[test]
+fn values_expire() {
+    let home = Home::new();
+    home.make_map("sess");
+    let clock = Arc::new(Calendar::default());
+    let env = Env { clock: clock.clone(), ..Env::system() };
+    let server = home.start_file_in(&file(""), &env).unwrap();
+    let mut client = Client::of(&server);
+    let mut other = Client::of(&server);
+    client.check("SET a 1 EX 100", "+OK");
+    client.check("SET b 2 EXAT 4102444800", "+OK");
+    client.check("SET c 3", "+OK");
+    client.check("EXPIRE c 200", "1");
+    client.check("SET d 4 EXAT 1", "+OK");
+    client.check("GET d", "nil");
+    client.check("WATCH a", "+OK");
+    other.check("WATCH d", "+OK");
+    clock.ahead_ms.store(99_000, SeqCst);
+    client.check("TTL a", "1");
+    clock.ahead_ms.store(100_000, SeqCst);
+    client.check("GET a", "nil");
+    client.check("TTL a", "-2");
+    client.check("MGET a b c", "[nil \"2\" \"3\"]");
+    client.check("TTL c", "100");
+    client.check("DBSIZE", "2");
+    client.check("MULTI", "+OK");
+    client.check("PING", "+QUEUED");
+    client.check("EXEC", "nil");
+    // A key that was absent when it was watched has not changed.
+    other.check("MULTI", "+OK");
+    other.check("PING", "+QUEUED");
+    other.check("EXEC", "[+PONG]");
+    client.check("SET a new NX", "+OK");
+    client.check("TTL a", "-1");
+    client.check("APPEND c 3", "2");
+    client.check("TTL c", "100");
+    client.check("PERSIST c", "1");
+    clock.ahead_ms.store(1_000_000, SeqCst);
+    client.check("GET c", "\"33\"");
+    client.check("GETEX c EX 10", "\"33\"");
+    clock.ahead_ms.store(1_011_000, SeqCst);
+    client.check("INCR c", "1");
+    client.check("EXPIRETIME b", "4102444800");
+}
+
+#[test]
+fn a_transaction_is_run_alone_and_only_if_what_it_watches_is_unchanged() {
+    let home = Home::new();
+    let server = serve(&home, "");
+    let (mut client, mut other) = (Client::of(&server), Client::of(&server));
+    client.check("SET a 1", "+OK");
+    for (change, reply) in [
+        ("SET a 1", "+OK"),
+        ("DEL a", "1"),
+        ("EXPIRE a 100", "0"),
+        ("RENAME b a", "+OK"),
+        ("FLUSHDB", "+OK"),
+        ("DEL a", "0"),
+    ] {
+        other.check("SET b 2", "+OK");
+        client.check("WATCH a", "+OK");
+        other.check(change, reply);
+        client.check("MULTI", "+OK");
+        client.check("SET seen 1", "+QUEUED");
+        let is_unchanged = reply == "0";
+        client.check("EXEC", if is_unchanged { "[+OK]" } else { "nil" });
+        client.check("DEL seen", if is_unchanged { "1" } else { "0" });
+    }
+    client.check("WATCH a", "+OK");
+    client.check("SET a own", "+OK");
+    client.check("MULTI", "+OK");
+    client.check("EXEC", "nil");
+    client.check("MULTI", "+OK");
+    for command in [
+        "SET n 5", "INCR n", "INCR a", "GET n", "KEYS *", "DBSIZE", "FLUSHALL", "SET z 1", "KEYS *",
+    ] {
+        client.check(command, "+QUEUED");
+    }
+    let not_a_number = "-ERR value is not an integer or out of range";
+    let reply = client.call("EXEC");
+    let starts = [format!("[+OK 6 {not_a_number} \"6\" ["), "] 3 +OK +OK [\"z\"]]".into()];
+    assert!(reply.starts_with(&starts[0]) && reply.ends_with(&starts[1]), "{reply}");
+    client.check("MGET n z", "[nil \"1\"]");
+}
+
+/// Two keys always have the same value: readers never see one of them without the other.
+#[test]
+fn readers_see_whole_transactions() {
+    let home = Home::new();
+    let server = serve(&home, "durability = 'no'");
+    let mut writer = Client::of(&server);
+    writer.check("MSET a 0 b 0", "+OK");
+    std::thread::scope(|scope| {
+        for is_pipeline in [false, true] {
+            let address = server.addresses()[0];
+            scope.spawn(move || {
+                let mut reader = Client::connect(address);
+                for _ in 0..300 {
+                    if is_pipeline {
+                        reader.send(&[request(&["GET", "a"]), request(&["GET", "b"])].concat());
+                        let number = |text: String| text.trim_matches('"').parse::<u64>().unwrap();
+                        let (a, b) = (number(reader.reply()), number(reader.reply()));
+                        assert!(b >= a, "{a} {b}");
+                    } else {
+                        let both = reader.call("MGET a b");
+                        let inner = both.trim_matches(['[', ']']);
+                        let (a, b) = inner.split_once(' ').unwrap();
+                        assert_eq!(a, b);
+                    }
+                }
+            });
+        }
+        for i in 1..300 {
+            match i % 2 {
+                0 => writer.check(&format!("MSET a {i} b {i}"), "+OK"),
+                _ => {
+                    writer.check("MULTI", "+OK");
+                    writer.check("INCR a", "+QUEUED");
+                    writer.check("INCR b", "+QUEUED");
+                    writer.check("EXEC", &format!("[{i} {i}]"));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_pipeline_keeps_its_order() {
+    let home = Home::new();
+    let server = serve(&home, "");
+    let mut client = Client::of(&server);
+    let lines = [
+        "GET a", "SET a 1", "GET a", "PING", "INCR a", "DBSIZE", "MULTI", "GET a", "INCR a",
+        "EXEC", "GET a", "WATCH a", "MULTI", "SET a x", "EXEC", "GET a", "DEL a", "GET a",
+    ];
+    for line in lines {
+        client.ask(line);
+    }
+    let replies: Vec<String> = lines.iter().map(|_| client.reply()).collect();
+    let expected = [
+        "nil",
+        "+OK",
+        "\"1\"",
+        "+PONG",
+        "2",
+        "1",
+        "+OK",
+        "+QUEUED",
+        "+QUEUED",
+        "[\"2\" 3]",
+        "\"3\"",
+        "+OK",
+        "+OK",
+        "+QUEUED",
+        "[+OK]",
+        "\"x\"",
+        "1",
+        "nil",
+    ];
+    assert_eq!(replies, expected);
+}
+
+#[test]
+fn a_scan_returns_every_key_once_while_others_change() {
+    let home = Home::new();
+    let server = serve(&home, "durability = 'everysec'");
+    let (mut client, mut other) = (Client::of(&server), Client::of(&server));
+    for i in 0..1000 {
+        client.ask(&format!("SET stays-{i} {i}"));
+    }
+    (0..1000).for_each(|_| assert_eq!(client.reply(), "+OK"));
+    let (mut cursor, mut seen, mut calls) = ("0".to_owned(), BTreeSet::new(), 0);
+    loop {
+        let reply = client.call(&format!("SCAN {cursor} COUNT 50 MATCH stays-*"));
+        let (next, keys) = reply.trim_start_matches('[').split_once(" [").unwrap();
+        for key in keys.trim_end_matches(']').split(' ').filter(|key| !key.is_empty()) {
+            assert!(seen.insert(key.to_owned()), "{key} comes twice");
+        }
+        cursor = next.trim_matches('"').to_owned();
+        other.check(&format!("SET other-{calls} x"), "+OK");
+        calls += 1;
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!((seen.len(), calls > 10), (1000, true));
+    client.check("DBSIZE", &(1000 + calls).to_string());
+}
+
+#[test]
+fn changes_are_there_after_a_restart() {
+    let home = Home::new();
+    for (line, name) in [
+        ("", "always"),
+        ("durability = 'always'", "always"),
+        ("durability = 'everysec'", "everysec"),
+        ("durability = 'no'", "no"),
+    ] {
+        let folder = home.path("sess");
+        if !folder.exists() {
+            home.make_map("sess");
+        }
+        let server = home.serve_file(&file(line));
+        let mut client = Client::of(&server);
+        client.check("FLUSHALL", "+OK");
+        client.check(
+            "CONFIG GET append*",
+            &format!("[\"appendfsync\" {name:?} \"appendonly\" \"yes\"]"),
+        );
+        client.check("MSET a 1 b 2", "+OK");
+        client.check("PEXPIREAT a 4102444800001", "1");
+        client.check("DEL b", "1");
+        let large = "x".repeat(100_000);
+        client.check(&format!("SET large {large}"), "+OK");
+        server.stop().unwrap();
+        let server = home.serve_file(&file(line));
+        let mut client = Client::of(&server);
+        client.check("MGET a b", "[\"1\" nil]");
+        client.check("PEXPIRETIME a", "4102444800001");
+        client.check("GET large", &format!("{large:?}"));
+        client.check("DBSIZE", "2");
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_map_that_cannot_be_changed_says_why() {
+    let home = Home::new();
+    home.make_map("sess");
+    let map = Map::open_with(home.path("sess"), MapOptions::new()).unwrap();
+    map.put("a", "1").unwrap();
+    let error = home.start_file(&file("")).unwrap_err().to_string();
+    assert!(error.contains("sess") && error.contains("open"), "{error}");
+    map.close().unwrap();
+    let server = home.serve_file(&file("write = false"));
+    let mut client = Client::of(&server);
+    let refused = |command: &str| {
+        format!(
+            "-NOPERM User default has no permissions to run the '{command}' command: the map is served for \
+             reading only"
+        )
+    };
+    client.check("SET a 2", &refused("set"));
+    client.check("MGET a b", "[\"1\" nil]");
+    client.check("TTL a", "-1");
+    client.check("MULTI", "+OK");
+    client.check("GET a", "+QUEUED");
+    client.check("DEL a", "+QUEUED");
+    client.check("EXEC", &format!("[\"1\" {}]", refused("del")));
+    server.stop().unwrap();
+    let error = home.start_file(&format!("cluster = 'emulated'\n{}", file(""))).unwrap_err();
+    assert!(error.to_string().contains("maps are not served in a cluster"), "{error}");
+    let server = home.serve(&["table"]);
+    let mut client = Client::of(&server);
+    let reply = client.call("SET a 1");
+    assert!(reply.starts_with("-NOPERM ") && reply.ends_with("see `hashfold update`"), "{reply}");
+}
+
+#[test]
+fn a_user_changes_several_maps_by_their_names() {
+    let home = Home::new();
+    home.make_map("sess");
+    home.make_map("cart");
+    let server = home.serve_file(
+        "[data.sess]\npath = 'sess'\n[data.cart]\npath = 'cart'\n[data.people]\npath = 'people'\n\
+         [user.default]\nspaces = ['sess', 'cart', 'people']\n",
+    );
+    let mut client = Client::of(&server);
+    client.check("SET sess:{a} 1", "+OK");
+    client.check("INCR cart:{a}", "1");
+    client.check("INCR cart:{a}", "2");
+    client.check("GET sess:{a}", "\"1\"");
+    client.check("MGET cart:{a} cart:{b}", "[\"2\" nil]");
+    let apart = "-ERR keys of one command must be in one data set";
+    client.check("MSET sess:{a} 1 cart:{a} 2", apart);
+    client.check("WATCH sess:{a} cart:{a}", apart);
+    client.check("RENAME sess:{a} sess:{b}", "+OK");
+    client.check("WATCH sess:{b}", "+OK");
+    client.check("MULTI", "+OK");
+    client.check("INCR sess:{b}", "+QUEUED");
+    client.check("GET people:{key-1}", "+QUEUED");
+    client.check("EXEC", "[2 \"value 1 of version 1\"]");
+    client.check("MULTI", "+OK");
+    client.check("INCR sess:{b}", "+QUEUED");
+    client.check("INCR cart:{b}", "+QUEUED");
+    client.check("EXEC", "-ERR the keys of a transaction must be in one map");
+    client.check("GET sess:{b}", "\"2\"");
+}
+
+#[test]
+fn limits_are_named_and_change_nothing() {
+    let home = Home::new();
+    let server = serve(&home, "");
+    let mut client = Client::of(&server);
+    let long = "k".repeat(1025);
+    client.check(&format!("SET {long} 1"), "-ERR a key of a map has at most 1024 bytes");
+    client.check(&format!("MSET a 1 {long} 1"), "-ERR a key of a map has at most 1024 bytes");
+    client.check(&format!("GET {long}"), "nil");
+    client.check(&format!("DEL {long}"), "0");
+    client.check(
+        "SETRANGE a 67108864 x",
+        "-ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+    );
+    let many: Vec<String> = (0..2000).map(|i| format!("{i} {}", "v".repeat(500))).collect();
+    let reply = client.call(&format!("MSET {}", many.join(" ")));
+    assert!(
+        reply.starts_with("-ERR the changes of one command or transaction have at most"),
+        "{reply}"
+    );
+    client.check("DBSIZE", "0");
+    client.check("MULTI", "+OK");
+    for part in many.chunks(500) {
+        client.check(&format!("MSET {}", part.join(" ")), "+QUEUED");
+    }
+    let reply = client.call("EXEC");
+    assert!(
+        reply.starts_with("-ERR the changes of one command or transaction have at most"),
+        "{reply}"
+    );
+    client.check("DBSIZE", "0");
+    for part in many.chunks(500) {
+        client.ask(&format!("MSET {}", part.join(" ")));
+    }
+    (0..4).for_each(|_| assert_eq!(client.reply(), "+OK"));
+    client.check("DBSIZE", "2000");
+}
+
+#[test]
+fn filters_are_keys_of_another_type() {
+    let home = Home::new();
+    home.make_map("sess");
+    let server = home.serve_file(
+        "filters.path = 'made'\n[data.sess]\npath = 'sess'\n[user.default]\nspace = 'sess'\nmakes-filters = true\n",
+    );
+    let mut client = Client::of(&server);
+    client.check("BF.ADD f x", "1");
+    client.check("SET f 1", WRONG_TYPE);
+    client.check("GET f", WRONG_TYPE);
+    client.check("MGET f", "[nil]");
+    client.check("TYPE f", "+MBbloom--");
+    client.check("SET s 1", "+OK");
+    client.check("BF.ADD s x", WRONG_TYPE);
+    client.check("KEYS *", "[\"f\" \"s\"]");
+    client.check("DBSIZE", "2");
+    client.check("WATCH f", "+OK");
+    client.check("BF.ADD f y", "1");
+    client.check("MULTI", "+OK");
+    client.check("SET s 2", "+QUEUED");
+    client.check("EXEC", "nil");
+    client.check("DUMP f", "-ERR filters are dumped with BF.SCANDUMP or CF.SCANDUMP");
+}
+
+#[test]
+fn a_map_is_described_where_other_data_sets_are() {
+    let home = Home::new();
+    let server = serve(&home, "durability = 'everysec'");
+    let mut client = Client::of(&server);
+    client.check("MSET a 1 b 2", "+OK");
+    let info = client.call("INFO");
+    for line in [
+        "aof_enabled:1",
+        "data_sess:kind=map,version=0,entries=2",
+        "map_sess:durability=everysec,seq=2",
+    ] {
+        assert!(info.contains(line), "{line}: {info}");
+    }
+}
