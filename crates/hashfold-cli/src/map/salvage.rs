@@ -46,7 +46,8 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<Exit> {
     let show = if args.json { Show::Json } else { Show::Text };
     let progress = Progress::start(show, "reading", Unit::Bytes, None);
     let spill = existing_above(&args.to)?.join(SPILL);
-    let mut left = args.change.salvage((args.map.as_path(), spill.as_path()), &stop, &stop.watch(progress))?;
+    let mut left =
+        args.change.salvage((args.map.as_path(), spill.as_path()), &stop, &stop.watch(progress))?;
     let progress = Progress::start(show, "writing", Unit::Entries, None);
     let entries = left.write_map(&args.to, &stop.watch(progress))?;
     left.losses().iter().try_for_each(|loss| match args.json {

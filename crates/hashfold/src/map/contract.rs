@@ -4,7 +4,13 @@
 //! Groups are joined if their entries and changes together take at most half of the blocks that a
 //! group may have. So a group that was split or joined just now is far from both limits.
 
-use super::{core::Core, group::Group, merge::join};
+use super::{
+    block::{BLOCK_SIZE, ENTRY_EXTRA_MAX},
+    core::Core,
+    group::Group,
+    merge::join,
+    sizes::Sizes,
+};
 use crate::error::{ErrorClass, Result};
 use std::sync::Arc;
 
@@ -23,7 +29,7 @@ pub(super) fn contract(core: &Core, group: &Arc<Group>) -> Result<()> {
     let mut range = group.prefix;
     while let Some(parent) = range.parent().filter(|parent| is_valid(parent.depth)) {
         let groups = core.directory.within(parent);
-        if blocks(&groups) > shape.span_blocks_max / 2 {
+        if bytes(&groups) > shape.span_blocks_max / 2 * BLOCK_SIZE as u64 {
             break;
         }
         found = Some((parent, groups));
@@ -39,11 +45,16 @@ pub(super) fn contract(core: &Core, group: &Arc<Group>) -> Result<()> {
     }
 }
 
-/// Returns the size of the entries and changes of groups, as a number of blocks.
-fn blocks(groups: &[Arc<Group>]) -> u64 {
-    let blocks = |group: &Arc<Group>| {
+/// Returns the size that the entries and changes of groups may have in blocks, in bytes.
+fn bytes(groups: &[Arc<Group>]) -> u64 {
+    let of = |sizes: Sizes| sizes.bytes + sizes.entries * ENTRY_EXTRA_MAX as u64;
+    let bytes = |group: &Arc<Group>| -> u64 {
         let state = group.state();
-        state.stored.span_blocks() + state.change_blocks()
+        let immutable = state.immutable.iter().map(|list| list.sizes());
+        let lists = immutable.chain([state.active.sizes()]);
+        let packets = state.stored.packets.iter().map(|packet| packet.sizes);
+        let span = state.stored.span.iter().map(|span| span.sizes);
+        lists.chain(packets).chain(span).map(of).sum()
     };
-    groups.iter().map(blocks).sum()
+    groups.iter().map(bytes).sum()
 }

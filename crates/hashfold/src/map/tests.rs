@@ -408,7 +408,7 @@ fn groups_are_in_proportion_to_the_entries_after_deletions() {
     // It grows again.
     map.put_many((0..20_000).map(|i| (key(i), [8; 8]))).unwrap();
     map.compact().unwrap();
-    assert_eq!(map.stat().groups, full.groups);
+    assert!(map.stat().groups > 15, "{:?}", map.stat());
     check_space(map, &(0..20_000).map(|i| (key(i).to_vec(), vec![8; 8])).collect());
 }
 
