@@ -48,7 +48,7 @@ struct Script {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     Grow,
-    /// In the second half, most changes are deletions.
+    /// In the first half, all changes are puts; in the second half, most are deletions.
     Shrink,
 }
 
@@ -74,16 +74,17 @@ fn script(seed: u64, count: usize, plan: Plan) -> Script {
                 let count = if random.below(3) == 0 { 1 + random.below(30) } else { 1 };
                 let mut change = || {
                     let mut change = random.change(KEYS, acts.len() as u64);
-                    if shrinks && random.below(8) > 0 {
-                        (change.value, change.expires_at) = (None, None);
+                    if plan == Plan::Shrink {
+                        let value = (!shrinks || random.below(8) == 0).then(|| random.value());
+                        (change.value, change.expires_at) = (value, None);
                     }
                     change
                 };
                 Act::Write((0..count).map(|_| change()).collect())
             }
             60..62 => Act::Wait(1 + u64::from(random.below(40))),
-            62..63 => Act::Clear,
-            63..72 => Act::Sync,
+            62..63 if plan == Plan::Grow => Act::Clear,
+            62..72 => Act::Sync,
             72..77 => Act::Checkpoint,
             77..79 => Act::Compact,
             79..97 => Act::Get(random.key(KEYS)),
