@@ -21,7 +21,7 @@ mod wal;
 pub use self::{
     cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
     deploy::{group_pointer, signature, topology},
-    map::map,
+    map::{map, salvage},
     model::model,
     piece::piece,
     request::request,

@@ -130,6 +130,41 @@ pub fn map(bytes: &[u8]) {
     }
 }
 
+/// A map that is changed as [`map`] changes it, of which files may be missing. All that is left can be
+/// read, and is a map.
+pub fn salvage(bytes: &[u8]) {
+    let Some((missing, edits)) = bytes.split_first() else { return };
+    let mut files = changed(edits);
+    let prefixes = ["MANIFEST", "catalog-", "map-data", "wal-"];
+    files.retain(|(path, _)| {
+        let is_it = |prefix: &&str| path.to_string_lossy().starts_with(*prefix);
+        let place = prefixes.iter().position(is_it);
+        place.is_none_or(|place| missing >> place & 1 == 0)
+    });
+    let env = Env { disk: on_disk(&files), ..Env::simulated(1) };
+    if let Err(error) = use_remains(&env) {
+        let is_lost = error.is_absent() || error.class() == ErrorClass::Damage;
+        assert!(is_lost, "{error}");
+    }
+}
+
+fn use_remains(env: &Env) -> Result<()> {
+    let options = MapOptions::new().env(env.clone()).memory(map::MAP_MEMORY_MIN);
+    let watch = Watch::default();
+    let mut run = map::salvage(FOLDER, "spill", options.clone(), &watch)?;
+    let mut count = 0;
+    while run.advance()? {
+        count += u64::from(run.entry().value.is_some());
+    }
+    run.losses().iter().for_each(|loss| assert!(!loss.to_string().is_empty()));
+    drop(run);
+    let mut run = map::salvage(FOLDER, "spill", options.clone(), &watch)?;
+    assert_eq!(run.write_map("new", &watch)?, count);
+    let report = Map::open_with("new", options)?.verify(&watch)?;
+    assert!(report.is_sound() && report.figures.entries == count, "{:?}", report.damage);
+    Ok(())
+}
+
 /// Reads and changes a map. Damage may stop any step.
 fn use_map(env: &Env) -> Result<()> {
     map::verify(env, Path::new(FOLDER), &Watch::default())?;

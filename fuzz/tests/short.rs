@@ -5,8 +5,8 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    group_pointer, header, manifest, map, model, piece, pointer, request, rows, signature, table,
-    topology, tree, varint, version, wal,
+    group_pointer, header, manifest, map, model, piece, pointer, request, rows, salvage, signature,
+    table, topology, tree, varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -294,5 +294,16 @@ fn forged_maps() {
         let edits = 1 + random.below(4) * random.below(4);
         // Bytes after the last edit choose the golden map.
         (0..8 * edits + random.below(2)).map(|_| random.next() as u8).collect()
+    });
+}
+
+#[test]
+fn salvages_of_forged_maps() {
+    run(salvage, 200, |random| {
+        let edits = random.below(4) * random.below(4);
+        let mut bytes: Vec<u8> = (0..1 + 8 * edits).map(|_| random.next() as u8).collect();
+        // Mostly, all files are there.
+        bytes[0] &= random.next() as u8 & random.next() as u8;
+        bytes
     });
 }

@@ -91,7 +91,7 @@ fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     if names.iter().any(|name| name == manifest::FIRST_NAME) {
         return Ok(None);
     }
-    if any("catalog", decimal) {
+    if any("catalog", decimal) || names.iter().any(|name| name == "map-data") {
         return Ok(Some(Kind::Map));
     }
     if any("run", decimal) || any("wal", decimal) {

@@ -9,6 +9,7 @@ mod export;
 mod import;
 mod open;
 mod put;
+mod salvage;
 mod stat;
 mod verify;
 
@@ -53,6 +54,7 @@ enum Verb {
     Verify(verify::VerifyArgs),
     Compact(compact::CompactArgs),
     Backup(backup::BackupArgs),
+    Salvage(salvage::SalvageArgs),
 }
 
 /// Hides an option that maps do not have; the verb refuses or ignores it.
@@ -73,5 +75,6 @@ pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
         Verb::Verify(args) => verify::run(args),
         Verb::Compact(args) => compact::run(args),
         Verb::Backup(args) => backup::run(args),
+        Verb::Salvage(args) => salvage::run(args),
     }
 }

@@ -11,7 +11,8 @@ use clap::Args;
 use hashfold::{
     folder::Contents,
     manifest::Kind,
-    map::{Durability, MAP_MEMORY_MIN, Map, MapOptions},
+    map::{self, Durability, MAP_MEMORY_MIN, Map, MapOptions, Salvage},
+    work::Watch,
 };
 use hashfold_rows::Schema;
 use std::path::Path;
@@ -36,6 +37,16 @@ impl ChangeArgs {
     pub(super) fn open(&self, folder: &Path, stop: &Stop) -> Result<Map> {
         folder::require_map(folder)?;
         self.wait.retry(stop, || Ok(Map::open_with(folder, self.options())?))
+    }
+
+    /// Reads what is left of a map, and sorts it in memory or in the file `spill`.
+    pub(super) fn salvage(
+        &self,
+        (folder, spill): (&Path, &Path),
+        stop: &Stop,
+        watch: &Watch,
+    ) -> Result<Salvage> {
+        self.wait.retry(stop, || Ok(map::salvage(folder, spill, self.options(), watch)?))
     }
 }
 

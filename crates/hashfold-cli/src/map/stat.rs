@@ -9,7 +9,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::map::{Map, MapOptions, MapStats};
+use hashfold::map::{Map, MapOptions, MapSpace, MapStats};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -34,22 +34,22 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
 
 /// Prints the figures of a map.
 pub(crate) fn print(map: &Map, json: bool) -> Result<Exit> {
-    let (stats, schema) = (map.stat(), open::schema(map)?);
+    let (stats, space, schema) = (map.stat(), map.space()?, open::schema(map)?);
     if json {
-        let mut object = to_json(&stats);
+        let mut object = to_json(&stats, &space);
         object["seed"] = json!(map.seed().to_string());
         object["schema"] = json!(schema);
         return write_line(object).map(|()| Exit::Done);
     }
     let seed = map.seed().to_string();
     let own = [("seed", seed), ("columns", columns::describe(&schema))];
-    for (name, value) in rows(&stats).into_iter().chain(own) {
+    for (name, value) in rows(&stats, &space).into_iter().chain(own) {
         write_line(format_args!("{name:<12} {value}"))?;
     }
     Ok(Exit::Done)
 }
 
-fn rows(stats: &MapStats) -> Vec<(&'static str, String)> {
+fn rows(stats: &MapStats, space: &MapSpace) -> Vec<(&'static str, String)> {
     let changes = stats.packet_entries + stats.buffered_entries;
     let entries = match changes {
         0 => units::count(stats.entries_max).to_string(),
@@ -59,16 +59,25 @@ fn rows(stats: &MapStats) -> Vec<(&'static str, String)> {
             units::counted(changes, "change is", "changes are")
         ),
     };
-    let used = stats.file_bytes - stats.free_bytes;
     vec![
         ("entries", entries),
         (
             "data",
             format!(
-                "{} in {}, {} free in the file",
-                units::bytes(used),
+                "{} in {}, {} of them large values",
+                units::bytes(space.used_bytes),
                 units::counted(stats.groups, "group", "groups"),
-                units::bytes(stats.free_bytes)
+                units::bytes(space.large_bytes)
+            ),
+        ),
+        (
+            "device",
+            format!(
+                "{}: the data, {} free, {} for the log, {} for the catalog",
+                units::bytes(space.device_bytes()),
+                units::bytes(space.free_bytes),
+                units::bytes(space.log_bytes),
+                units::bytes(space.catalog_bytes)
             ),
         ),
         (
@@ -93,7 +102,7 @@ fn rows(stats: &MapStats) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn to_json(stats: &MapStats) -> Value {
+fn to_json(stats: &MapStats, space: &MapSpace) -> Value {
     json!({
         "entries_max": stats.entries_max,
         "entries_are_exact": stats.packet_entries + stats.buffered_entries == 0,
@@ -104,6 +113,15 @@ fn to_json(stats: &MapStats) -> Value {
         "buffered_entries": stats.buffered_entries,
         "file_bytes": stats.file_bytes,
         "free_bytes": stats.free_bytes,
+        "large_values": stats.large_values,
+        "device": {
+            "bytes": space.device_bytes(),
+            "used_bytes": space.used_bytes,
+            "large_bytes": space.large_bytes,
+            "free_bytes": space.free_bytes,
+            "log_bytes": space.log_bytes,
+            "catalog_bytes": space.catalog_bytes,
+        },
         "address_bytes": stats.address_bytes,
         "filter_bytes": stats.filter_bytes,
         "buffered_bytes": stats.buffered_bytes,

@@ -56,6 +56,6 @@ pub(crate) fn check(folder: &Path, json: bool) -> Result<Exit> {
             units::counted(changes, "change", "changes"),
             units::counted(blocks, "block", "blocks")
         ),
-        "restore the map from a copy, or export what is left and import it into a new one",
+        "restore the map from a copy, or write what is left to a new one with `hashfold map salvage`",
     )
 }

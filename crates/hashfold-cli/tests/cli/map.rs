@@ -120,6 +120,51 @@ fn an_export_to_a_store_is_refused_if_the_columns_or_the_options_do_not_fit() {
 }
 
 #[test]
+fn what_a_damaged_map_holds_is_written_to_a_new_one() {
+    let work = Work::new();
+    work.write("a.csv", "id,name\n1,anna\n2,ben\n");
+    work.ok("map import m a.csv --key id");
+    work.ok("map delete m 1");
+    check(&work.ok("map salvage m whole"), 0, "salvaged m to whole: 1 entry\n");
+    check(&work.ok("get whole 2"), 0, "{\"id\":\"2\",\"name\":\"ben\"}\n");
+    let exists =
+        "whole: there is a map here already; change it with `hashfold map put` or `import`";
+    refused(&work, "map salvage m whole", 2, exists);
+    refused(
+        &work,
+        "map salvage n new",
+        2,
+        "n: there is no map here; make one with `hashfold map create` or `import`",
+    );
+    let catalog = fs::read_dir(work.path("m")).unwrap().map(|entry| entry.unwrap().path());
+    let catalog =
+        catalog.filter(|path| path.to_string_lossy().contains("catalog-")).next().unwrap();
+    fs::write(catalog, [0; 4096]).unwrap();
+    let verified = work.run("map verify m");
+    assert!(
+        verified.code == 1 && verified.stderr.contains("`hashfold map salvage`"),
+        "{verified:?}"
+    );
+    let salvaged = work.run("map salvage m new");
+    assert_eq!(salvaged.code, 1, "{salvaged:?}");
+    assert!(salvaged.text().contains("deleted entries may have come back"), "{salvaged:?}");
+    assert!(salvaged.text().ends_with("salvaged m to new: 1 entry\n"), "{salvaged:?}");
+    assert!(salvaged.stderr.contains("m: 1 problem found; new has all that could be read"));
+    check(&work.ok("get new 2"), 0, "{\"id\":\"2\",\"name\":\"ben\"}\n");
+    assert!(work.ok("map verify new").text().ends_with("no damage\n"));
+    let json = work.run("map salvage m other --json");
+    let last = json.text().lines().last().unwrap();
+    let last: serde_json::Value = serde_json::from_str(last).unwrap();
+    assert_eq!((&last["event"], &last["entries"]), (&"salvaged".into(), &1.into()));
+    let device = &serde_json::from_str::<serde_json::Value>(work.ok("stat other --json").text());
+    let device = &device.as_ref().unwrap()["device"];
+    let part = |name: &str| device[name].as_u64().unwrap();
+    let parts = ["used_bytes", "free_bytes", "log_bytes", "catalog_bytes"].map(part);
+    assert_eq!(parts.iter().sum::<u64>(), part("bytes"));
+    assert!(part("used_bytes") >= 8192 && part("catalog_bytes") > 0);
+}
+
+#[test]
 fn rows_keep_their_columns_from_import_to_export() {
     let work = Work::new();
     work.write("a.csv", "id,name,size\n1,anna,3\n2,ben,4\n");

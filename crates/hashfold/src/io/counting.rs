@@ -95,6 +95,10 @@ impl BlockFile for CountingFile {
         self.file.size()
     }
 
+    fn device_bytes(&self) -> Result<u64> {
+        self.file.device_bytes()
+    }
+
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.counts.add_read(bytes.len());
         self.file.read_at(offset, bytes)

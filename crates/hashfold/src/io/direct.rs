@@ -91,6 +91,10 @@ impl BlockFile for DirectFile {
         self.direct.size()
     }
 
+    fn device_bytes(&self) -> Result<u64> {
+        self.direct.device_bytes()
+    }
+
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         if is_aligned(offset, bytes) {
             self.direct.read_at(offset, bytes)

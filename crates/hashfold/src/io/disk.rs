@@ -51,6 +51,12 @@ pub trait BlockFile: Debug + Send + Sync {
     /// Returns the size of the file, in bytes.
     fn size(&self) -> Result<u64>;
 
+    /// Returns the space that the file takes on the device, in bytes: holes are not counted. A disk
+    /// that does not know it returns the size of the file.
+    fn device_bytes(&self) -> Result<u64> {
+        self.size()
+    }
+
     /// Fills `bytes` with the bytes of the file from `offset` on.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use rustix::{
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
     sync::Arc,
 };
@@ -117,6 +117,13 @@ impl BlockFile for OsFile {
     fn size(&self) -> Result<u64> {
         let metadata = self.file.metadata().map_err(refused("measure", &self.place.file))?;
         Ok(metadata.len())
+    }
+
+    fn device_bytes(&self) -> Result<u64> {
+        /// The unit of `st_blocks`, whatever the block size of the file system.
+        const UNIT: u64 = 512;
+        let metadata = self.file.metadata().map_err(refused("measure", &self.place.file))?;
+        Ok(metadata.blocks() * UNIT)
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {

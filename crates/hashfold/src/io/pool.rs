@@ -210,6 +210,10 @@ impl BlockFile for PooledFile {
         Ok(self.identity.2)
     }
 
+    fn device_bytes(&self) -> Result<u64> {
+        self.file()?.device_bytes()
+    }
+
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.file()?.read_at(offset, bytes)
     }

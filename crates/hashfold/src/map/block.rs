@@ -43,6 +43,8 @@ pub(super) const BLOCK_SIZE: usize = 4096;
 /// Size of the fields before the tags, in bytes.
 const HEAD_SIZE: usize = 32;
 const SLOT_SIZE: usize = 4;
+/// Maximum size of what a block has of an entry besides its key and value, in bytes.
+pub(super) const ENTRY_EXTRA_MAX: usize = 1 + SLOT_SIZE;
 /// The bit of a slot's key size that marks a tombstone.
 const TOMBSTONE: u16 = 1 << 15;
 /// The bit of a slot's key size that marks a pointer to a large value.

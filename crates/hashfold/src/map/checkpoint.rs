@@ -4,7 +4,8 @@
 //! 2. With all writers stopped for a moment, the groups and the sequence numbers are taken.
 //! 3. The log is committed and the data file is synced; then the catalog is written and synced.
 //! 4. The manifest that names the catalog is published.
-//! 5. The blocks that only older catalogs name become free, and the log is truncated.
+//! 5. The blocks that only older catalogs name become free, and the log is truncated. If all changes
+//!    were written, the log has no segments left.
 
 use super::{
     catalog::{self, Position},
@@ -29,6 +30,12 @@ pub(super) const DATA: &str = "data";
 pub(super) const CATALOG: &str = "catalog";
 /// The name of the data file.
 pub(super) const DATA_NAME: &str = "map-data";
+
+/// The free blocks of the data file that keep their space on the device after a checkpoint: at most
+/// this fraction of the used ones.
+const RESERVE_FRACTION: u64 = 4;
+/// This fraction if more changes need not follow at once.
+const RESERVE_FRACTION_AT_REST: u64 = 16;
 
 /// Which changes a checkpoint writes to the data file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +63,24 @@ pub(super) fn checkpoint(
     publish(core, &mut published, position, groups)?;
     core.counters.log_bytes.fetch_sub(before, SeqCst);
     core.counters.checkpoints.fetch_add(1, SeqCst);
+    give_back(core, goal, position.seq)
+}
+
+/// Gives back the space that the map does not need after a checkpoint. Changes before `seq` are in
+/// the catalog.
+fn give_back(core: &Core, goal: Goal, seq: u64) -> Result<()> {
+    let reserve_fraction = match goal {
+        Goal::All => RESERVE_FRACTION_AT_REST,
+        Goal::Before(_) => RESERVE_FRACTION,
+    };
     if goal == Goal::All {
         core.log().rotate()?;
     }
-    core.log().truncate(position.seq)?;
-    core.space.punch_holes()
+    core.log().truncate(seq)?;
+    if goal == Goal::All {
+        core.log().release_spares()?;
+    }
+    core.space.punch_holes(reserve_fraction)
 }
 
 /// Makes the numbers of this process' writes different from those of all other processes, also of

@@ -299,8 +299,12 @@ impl Core {
 
     /// Keeps the large values of a change in the log, which begins at this sequence number.
     pub(super) fn keep_logged(&self, seq: u64, owners: impl Iterator<Item = Owner>) {
-        let mut logged = self.logged.lock().expect("nothing panics under this lock");
-        logged.extend(owners.map(|owner| (seq, owner)));
+        let mut owners = owners.peekable();
+        // Most changes have no large value, and need no lock.
+        if owners.peek().is_some() {
+            let mut logged = self.logged.lock().expect("nothing panics under this lock");
+            logged.extend(owners.map(|owner| (seq, owner)));
+        }
     }
 
     /// Lets go the large values of changes before this sequence number, which recovery does not

@@ -41,6 +41,15 @@ struct Script {
     changes: Vec<Option<Written>>,
     /// Sequence numbers at which a record ends.
     ends: BTreeSet<u64>,
+    plan: Plan,
+}
+
+/// The course of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    Grow,
+    /// In the first half, all changes are puts; in the second half, most are deletions.
+    Shrink,
 }
 
 impl Act {
@@ -54,19 +63,28 @@ impl Act {
     }
 }
 
-fn script(seed: u64, count: usize) -> Script {
+fn script(seed: u64, count: usize, plan: Plan) -> Script {
     let mut random = Numbers::new(seed);
     let mut acts = Vec::new();
     let (mut changes, mut ends) = (Vec::new(), BTreeSet::from([0]));
     while acts.len() < count {
+        let shrinks = plan == Plan::Shrink && acts.len() > count / 2;
         let act = match random.below(100) {
             0..60 => {
                 let count = if random.below(3) == 0 { 1 + random.below(30) } else { 1 };
-                Act::Write((0..count).map(|_| random.change(KEYS, acts.len() as u64)).collect())
+                let mut change = || {
+                    let mut change = random.change(KEYS, acts.len() as u64);
+                    if plan == Plan::Shrink {
+                        let value = (!shrinks || random.below(8) == 0).then(|| random.value());
+                        (change.value, change.expires_at) = (value, None);
+                    }
+                    change
+                };
+                Act::Write((0..count).map(|_| change()).collect())
             }
             60..62 => Act::Wait(1 + u64::from(random.below(40))),
-            62..63 => Act::Clear,
-            63..72 => Act::Sync,
+            62..63 if plan == Plan::Grow => Act::Clear,
+            62..72 => Act::Sync,
             72..77 => Act::Checkpoint,
             77..79 => Act::Compact,
             79..97 => Act::Get(random.key(KEYS)),
@@ -80,7 +98,7 @@ fn script(seed: u64, count: usize) -> Script {
         ends.insert(changes.len() as u64);
         acts.push(act);
     }
-    Script { acts, changes, ends }
+    Script { acts, changes, ends, plan }
 }
 
 impl Script {
@@ -137,6 +155,8 @@ struct Session<'a> {
     durable: u64,
     /// Whether a map was made.
     is_made: bool,
+    /// The largest number of groups that the map had.
+    groups_max: u64,
 }
 
 impl<'a> Session<'a> {
@@ -144,8 +164,8 @@ impl<'a> Session<'a> {
         let faulty = FaultyDisk::new(FaultPlan { seed: 1, faults });
         let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
         let (executor, clock) = (Arc::new(Inline), ManualClock::new(1));
-        let (map, next, durable, is_made) = (None, 0, 0, false);
-        Session { script, faulty, disk, executor, clock, map, next, durable, is_made }
+        let (map, next, durable, is_made, groups_max) = (None, 0, 0, false, 0);
+        Session { script, faulty, disk, executor, clock, map, next, durable, is_made, groups_max }
     }
 
     fn options(&self) -> MapOptions {
@@ -180,6 +200,7 @@ impl<'a> Session<'a> {
             }
             let before = map.seq();
             let result = self.perform(map, act);
+            self.groups_max = self.groups_max.max(map.stat().groups);
             self.durable = self.durable.max(map.durable_seq());
             // A change is applied as a whole, also if a later step fails.
             let changed = map.seq() - before;
@@ -294,7 +315,7 @@ fn check_names(disk: &Arc<dyn Disk>, logs_max: usize, moment: &str) {
 /// Power cuts during a backup leave a whole copy or no map, and another backup works.
 #[test]
 fn a_power_cut_during_a_backup_leaves_a_whole_copy_or_none() {
-    let script = script(4, 60);
+    let script = script(4, 60, Plan::Grow);
     let mut session = Session::new(&script, Vec::new());
     session.go_on().unwrap();
     drop(session.map.take());
@@ -332,7 +353,8 @@ fn a_power_cut_during_a_backup_leaves_a_whole_copy_or_none() {
 }
 
 fn scripts() -> Vec<Script> {
-    (1..4).map(|seed| script(seed, 200)).collect()
+    let plans = [Plan::Grow, Plan::Grow, Plan::Shrink];
+    (1..).zip(plans).map(|(seed, plan)| script(seed, 200, plan)).collect()
 }
 
 /// Returns the number of operations, of writes and of reads in a whole session.
@@ -340,7 +362,8 @@ fn operations(script: &Script) -> u64 {
     let mut session = Session::new(script, Vec::new());
     session.go_on().unwrap();
     let stats = session.map.as_ref().unwrap().stat();
-    assert!(stats.groups > 1, "{stats:?}");
+    assert!(session.groups_max > 1, "{stats:?}");
+    assert!(script.plan == Plan::Grow || session.groups_max > stats.groups, "{stats:?}");
     session.faulty.operations()
 }
 

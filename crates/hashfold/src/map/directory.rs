@@ -2,7 +2,10 @@
 
 use super::{group::Group, prefix::Prefix};
 use crate::key::KeyHash;
-use std::sync::{Arc, RwLock};
+use std::{
+    ops::Range,
+    sync::{Arc, RwLock},
+};
 
 const NO_PANIC: &str = "nothing panics under this lock";
 
@@ -35,6 +38,17 @@ impl Directory {
         self.0.read().expect(NO_PANIC).groups.clone()
     }
 
+    /// Returns what `view` returns for each group, in order. No group is replaced meanwhile.
+    pub(super) fn map<T>(&self, view: impl FnMut(&Arc<Group>) -> T) -> Vec<T> {
+        self.0.read().expect(NO_PANIC).groups.iter().map(view).collect()
+    }
+
+    /// Returns the groups that divide a key range, in order.
+    pub(super) fn within(&self, range: Prefix) -> Vec<Arc<Group>> {
+        let groups = self.0.read().expect(NO_PANIC);
+        groups.groups[groups.positions(range)].to_vec()
+    }
+
     /// Replaces all groups by groups that are in order and hold every hash. `end` ends the old ones at
     /// that moment; readers and writers of them try again.
     pub(super) fn reset(&self, new: Vec<Arc<Group>>, end: impl FnMut(&Arc<Group>)) {
@@ -43,17 +57,29 @@ impl Directory {
         *groups = Groups::new(new);
     }
 
-    /// Replaces a group by groups that divide its key range. `hand_over` moves the changes in RAM
-    /// at the moment of the replacement; readers and writers of the old group try again.
-    pub(super) fn replace(&self, old: Prefix, new: &[Arc<Group>], hand_over: impl FnOnce()) {
-        assert_eq!(new.first().map(|group| group.prefix.start), Some(old.start));
+    /// Replaces the groups that divide a key range by others that do. `hand_over` moves the changes
+    /// in RAM at the moment of the replacement; readers and writers of the old groups try again.
+    pub(super) fn replace(&self, range: Prefix, new: &[Arc<Group>], hand_over: impl FnOnce()) {
+        check_range(range, new);
         let mut groups = self.0.write().expect(NO_PANIC);
-        let at = groups.position(old.start);
-        assert_eq!(groups.groups[at].prefix, old);
+        let old = groups.positions(range);
+        check_range(range, &groups.groups[old.clone()]);
         hand_over();
-        groups.starts.splice(at..=at, new.iter().map(|group| group.prefix.start));
-        groups.groups.splice(at..=at, new.iter().cloned());
+        groups.starts.splice(old.clone(), new.iter().map(|group| group.prefix.start));
+        groups.groups.splice(old, new.iter().cloned());
+        groups.shrink();
     }
+}
+
+/// Checks that groups divide a key range.
+fn check_range(range: Prefix, groups: &[Arc<Group>]) {
+    let mut end = Some(range.start);
+    for group in groups {
+        assert_eq!(Some(group.prefix.start), end);
+        end = group.prefix.end();
+    }
+    assert!(!groups.is_empty());
+    assert_eq!(end, range.end());
 }
 
 impl Groups {
@@ -61,6 +87,22 @@ impl Groups {
         let starts: Vec<u64> = groups.iter().map(|group| group.prefix.start).collect();
         assert_eq!(starts.first(), Some(&0));
         Groups { starts, groups }
+    }
+
+    /// Returns the indexes of the groups in a key range.
+    fn positions(&self, range: Prefix) -> Range<usize> {
+        let end = range
+            .end()
+            .map_or(self.starts.len(), |end| self.starts.partition_point(|start| *start < end));
+        self.position(range.start)..end
+    }
+
+    /// Gives memory back after groups were joined.
+    fn shrink(&mut self) {
+        if self.starts.len() < self.starts.capacity() / 4 {
+            self.starts.shrink_to(2 * self.starts.len());
+            self.groups.shrink_to(2 * self.starts.len());
+        }
     }
 
     /// Returns the index of the group that holds a hash, given by its high 64 bits.
@@ -74,9 +116,12 @@ mod tests {
     use super::{super::span::Stored, *};
     use crate::key::Seed;
 
+    fn group(prefix: Prefix) -> Arc<Group> {
+        Group::new(Stored::empty(prefix), Seed(1))
+    }
+
     #[test]
     fn a_hash_leads_to_the_group_that_contains_it_also_after_splits() {
-        let group = |prefix| Group::new(Stored::empty(prefix), Seed(1));
         let directory = Directory::new(vec![group(Prefix::ALL)]);
         for i in 0..100_u32 {
             let hash = KeyHash::of(&i.to_le_bytes(), Seed(1));
@@ -94,5 +139,28 @@ mod tests {
         for start in all.iter().map(|group| group.prefix) {
             assert_eq!(directory.find(start.first()).prefix, start);
         }
+    }
+
+    #[test]
+    fn groups_of_any_range_are_joined_again() {
+        let directory = Directory::new(vec![group(Prefix::ALL)]);
+        for i in 0..200_u32 {
+            let found = directory.find(KeyHash::of(&i.to_le_bytes(), Seed(1)));
+            directory.replace(found.prefix, &found.prefix.halves().map(group), || {});
+        }
+        let mut left = directory.all().len();
+        for i in 0..400_u32 {
+            let found = directory.find(KeyHash::of(&i.to_le_bytes(), Seed(2)));
+            let Some(range) = found.prefix.parent() else { break };
+            let old = directory.within(range);
+            assert!(old.len() > 1 && old.iter().any(|group| Arc::ptr_eq(group, &found)));
+            directory.replace(range, &[group(range)], || {});
+            left -= old.len() - 1;
+            let all = directory.map(|group| group.prefix);
+            assert_eq!(all.len(), left);
+            check_range(Prefix::ALL, &directory.all());
+        }
+        assert_eq!(left, 1);
+        assert!(directory.0.read().unwrap().starts.capacity() < 20);
     }
 }

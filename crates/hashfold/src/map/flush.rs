@@ -5,7 +5,7 @@ use super::{
     block::{BLOCK_SIZE, BlockKind, fitting},
     bloom::Bloom,
     core::Core,
-    group::{Group, GroupState},
+    group::Group,
     list::List,
     read::lists_run,
     rental,
@@ -118,15 +118,10 @@ pub(super) fn one_flush<'a>(core: &Core, groups: impl Iterator<Item = &'a Arc<Gr
         if bytes >= goal {
             break;
         }
-        bytes += buffered_sizes(&group.state());
+        bytes += group.state().buffered_bytes();
         count += 1;
     }
     count
-}
-
-fn buffered_sizes(state: &GroupState) -> u64 {
-    let immutable: u64 = state.immutable.iter().map(|list| list.sizes().bytes).sum();
-    state.active.sizes().bytes + immutable
 }
 
 /// Whether the changes in RAM of a group should be merged instead of becoming packets, because the
@@ -134,7 +129,6 @@ fn buffered_sizes(state: &GroupState) -> u64 {
 pub(super) fn is_crowded(core: &Core, group: &Group) -> bool {
     let shape = &core.options.shape;
     let state = group.state();
-    let blocks = state.stored.packet_blocks() + buffered_sizes(&state).div_ceil(BLOCK_SIZE as u64);
     let blocks_max = shape.packet_blocks_min.max(state.stored.span_blocks() / 2);
-    blocks > blocks_max || state.stored.packets.len() >= shape.packets_max
+    state.change_blocks() > blocks_max || state.stored.packets.len() >= shape.packets_max
 }

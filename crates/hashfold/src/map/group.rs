@@ -1,7 +1,8 @@
 //! A group: the entries of a key range, in RAM and on the device.
 
 use super::{
-    item::Content, large::Owner, list::List, prefix::Prefix, sizes::EntryBounds, span::Stored,
+    block::BLOCK_SIZE, item::Content, large::Owner, list::List, prefix::Prefix, sizes::EntryBounds,
+    span::Stored,
 };
 use crate::key::{KeyHash, Seed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -110,6 +111,17 @@ impl GroupState {
         let immutable: usize = self.immutable.iter().map(|list| list.memory()).sum();
         // An empty list has no memory.
         self.active.memory() + immutable
+    }
+
+    /// Returns the size of the keys and values in RAM, in bytes.
+    pub(super) fn buffered_bytes(&self) -> u64 {
+        let immutable: u64 = self.immutable.iter().map(|list| list.sizes().bytes).sum();
+        self.active.sizes().bytes + immutable
+    }
+
+    /// Returns the size of the changes in RAM and in packets, as a number of blocks.
+    pub(super) fn change_blocks(&self) -> u64 {
+        self.stored.packet_blocks() + self.buffered_bytes().div_ceil(BLOCK_SIZE as u64)
     }
 
     /// Returns the sequence number of the oldest change in RAM; `u64::MAX` if there is none.

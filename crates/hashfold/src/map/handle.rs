@@ -418,7 +418,8 @@ impl Map {
         maintain::checkpoint(self.core(), Goal::All)
     }
 
-    /// Merges all groups, makes a checkpoint, and gives free space back to the file system.
+    /// Merges all groups, joins small ones, makes a checkpoint, and gives the space of free blocks and
+    /// of the log back to the file system.
     ///
     /// # Errors
     /// The errors of [`Map::checkpoint`].

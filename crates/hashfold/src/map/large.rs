@@ -22,7 +22,7 @@ use super::{
     space::{Blocks, Space},
 };
 use crate::{
-    codec::Decoder,
+    codec::{Decoder, within},
     error::{Error, Result, check_same},
     io::{BlockFile, Buffer, frame::check_zeros},
 };
@@ -119,13 +119,32 @@ pub(super) fn read(
     pointer: Pointer,
     owner: Option<&Owner>,
 ) -> Result<Vec<u8>> {
-    let owner = check_owner(pointer, owner).map_err(|error| error.at(file.place()))?;
+    check_owner(pointer, owner).map_err(|error| error.at(file.place()))?;
+    read_blocks(file, file_id, pointer)
+}
+
+/// Reads a large value whose blocks may be used for something else by now.
+///
+/// # Errors
+/// The device failed; damage if these are not the blocks of the value any more.
+pub(super) fn read_unowned(
+    file: &dyn BlockFile,
+    file_id: u64,
+    pointer: Pointer,
+) -> Result<Vec<u8>> {
+    let end = pointer.first.saturating_add(blocks(pointer));
+    within("end of a large value", 0..=file.size()? / BLOCK_SIZE as u64, end)
+        .map_err(|error| error.at(file.place()))?;
+    read_blocks(file, file_id, pointer)
+}
+
+fn read_blocks(file: &dyn BlockFile, file_id: u64, pointer: Pointer) -> Result<Vec<u8>> {
     let mut value = Vec::with_capacity(pointer.size as usize);
-    let count = owner.count as usize;
+    let count = blocks(pointer) as usize;
     let mut bytes = Buffer::zeroed(count.min(BLOCKS_AT_ONCE) * BLOCK_SIZE);
     for first in (0..count).step_by(BLOCKS_AT_ONCE) {
         let bytes = &mut bytes[..(count - first).min(BLOCKS_AT_ONCE) * BLOCK_SIZE];
-        let offset = owner.offset() + (first * BLOCK_SIZE) as u64;
+        let offset = pointer.first * BLOCK_SIZE as u64 + (first * BLOCK_SIZE) as u64;
         file.read_at(offset, bytes)?;
         for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate() {
             let part = decode(block, pointer, first + i, file_id).map_err(|error| {

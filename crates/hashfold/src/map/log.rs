@@ -77,20 +77,29 @@ pub(super) fn decode(
     payload: &[u8],
     count: u64,
     seed: Seed,
-    take: impl FnMut(Logged<'_>) -> Result<()>,
+    mut take: impl FnMut(Logged<'_>) -> Result<()>,
 ) -> Result<()> {
-    let mut changes = Vec::new();
     let mut fields = Decoder::new(payload);
+    if count == 1 {
+        // Most records have one change, and need no list.
+        let logged = decode_logged(&mut fields, seed)?;
+        return fields.end().and_then(|()| take(logged));
+    }
+    let mut changes = Vec::new();
     while !fields.rest().is_empty() {
-        changes.push(match fields.u8()? {
-            CLEAR => Logged::Clear,
-            change => Logged::Key(decode_change(&mut fields, change, seed)?),
-        });
+        changes.push(decode_logged(&mut fields, seed)?);
     }
     if changes.len() as u64 != count {
         return Err(Error::field("changes in a record", count.to_string(), changes.len()));
     }
     changes.into_iter().try_for_each(take)
+}
+
+fn decode_logged<'a>(fields: &mut Decoder<'a>, seed: Seed) -> Result<Logged<'a>> {
+    match fields.u8()? {
+        CLEAR => Ok(Logged::Clear),
+        change => decode_change(fields, change, seed).map(Logged::Key),
+    }
 }
 
 /// Decodes the fields of a change of one key.

@@ -3,6 +3,7 @@
 use super::{
     block::BLOCK_SIZE,
     checkpoint::{self, Goal, own_numbers},
+    contract::contract,
     core::Core,
     flush::{flush, is_crowded, one_flush},
     group::Group,
@@ -76,7 +77,13 @@ fn merge_at(core: &Core, start: u64) -> Result<()> {
     let _moving = core.moving();
     let groups = core.directory.all();
     let found = groups.binary_search_by_key(&start, |group| group.prefix.start);
-    found.map_or(Ok(()), |i| merge(core, &groups[i]))
+    found.map_or(Ok(()), |i| merge_and_join(core, &groups[i]))
+}
+
+/// Merges a group, and joins it with its neighbours if they are small. The caller holds `moving`.
+fn merge_and_join(core: &Core, group: &Arc<Group>) -> Result<()> {
+    merge(core, group)?;
+    contract(core, group)
 }
 
 /// Flushes the groups with the most changes in RAM until these take at most `goal` bytes.
@@ -112,7 +119,7 @@ fn write_out(core: &Core, mut groups: Vec<Arc<Group>>) -> Result<()> {
     let (crowded, others): (Vec<_>, Vec<_>) =
         groups.into_iter().partition(|group| is_crowded(core, group));
     flush(core, &others)?;
-    crowded.iter().try_for_each(|group| match merge(core, group) {
+    crowded.iter().try_for_each(|group| match merge_and_join(core, group) {
         // A damaged block must not stop changes to other keys. The group gets slower.
         Err(error) if error.class() == ErrorClass::Damage => {
             core.tasks.note(Err(error));
@@ -129,7 +136,7 @@ fn relieve_filters(core: &Core) -> Result<()> {
     }
     let mut groups = core.directory.all();
     groups.sort_by_cached_key(|group| u64::MAX - group.state().stored.filter_bytes());
-    groups.iter().take(FILTER_MERGES_MAX).try_for_each(|group| merge(core, group))
+    groups.iter().take(FILTER_MERGES_MAX).try_for_each(|group| merge_and_join(core, group))
 }
 
 /// Writes the changes in RAM that are older than the goal, then a catalog.
@@ -185,12 +192,16 @@ fn write_older(core: &Core, seq: u64) -> Result<()> {
     Ok(())
 }
 
-/// Merges all groups, so that the map is spans only.
+/// Merges all groups, so that the map is spans only, and joins small ones.
 pub(super) fn merge_all(core: &Core) -> Result<()> {
     own_numbers(core);
     for group in core.directory.all() {
         let _moving = core.moving();
         merge(core, &group)?;
+    }
+    for group in core.directory.all() {
+        let _moving = core.moving();
+        contract(core, &group)?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Merges: the span, the packets and the changes in RAM of a group become a new span, or several if
-//! the group is split.
+//! Merges: the span, the packets and the changes in RAM of a group, or of several that are joined,
+//! become a new span, or several if a group is split.
 
 use super::{
     batch::{Batch, cut, expiries, owners, sizes},
@@ -16,38 +16,76 @@ use super::{
 use crate::error::Result;
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
+/// A group that is being merged, in its state when the merge began.
+struct Source {
+    group: Arc<Group>,
+    stored: Arc<Stored>,
+    lists: Vec<Arc<List>>,
+}
+
+impl Source {
+    /// Ends the active list of a group; `None` if other groups have replaced it.
+    fn begin(core: &Core, group: &Arc<Group>) -> Option<Source> {
+        let mut state = group.state();
+        if state.is_replaced {
+            return None;
+        }
+        let lists = state.end_active(core.identity.seed).to_vec();
+        Some(Source { group: group.clone(), stored: state.stored.clone(), lists })
+    }
+
+    /// Whether a merge would change the span.
+    fn is_due(&self, core: &Core) -> bool {
+        let Source { stored, lists, .. } = self;
+        !stored.packets.is_empty() || !lists.is_empty() || stored.expiries().has_expired(core.now())
+    }
+
+    /// Returns the owner of a large value.
+    fn owner(&self, first: u64) -> Option<&Owner> {
+        let in_lists = self.lists.iter().find_map(|list| list.owners.get(first));
+        in_lists.or_else(|| self.stored.owner(first))
+    }
+}
+
 /// Merges a group. The new spans are in free blocks; readers of the old ones go on. The caller
 /// holds `moving`.
 ///
 /// # Errors
 /// After an error, the group is as it was.
 pub(super) fn merge(core: &Core, group: &Arc<Group>) -> Result<()> {
-    let (stored, lists) = {
-        let mut state = group.state();
-        if state.is_replaced {
-            return Ok(());
-        }
-        let lists = state.end_active(core.identity.seed).to_vec();
-        (state.stored.clone(), lists)
-    };
-    let now = core.now();
-    if stored.packets.is_empty() && lists.is_empty() && !stored.expiries().has_expired(now) {
-        return Ok(());
+    match Source::begin(core, group) {
+        Some(source) if source.is_due(core) => merge_all_of(core, group.prefix, &[source]),
+        _ => Ok(()),
     }
-    let part = Part { stored: &stored, lists: &lists, hashes: &stored.prefix.hashes(), now };
-    let mut run = group_run(&*core.space.file, core.identity, part)?;
+}
+
+/// Joins the groups that divide a key range, in order, to one. The caller holds `moving`.
+///
+/// # Errors
+/// After an error, the groups are as they were.
+pub(super) fn join(core: &Core, range: Prefix, groups: &[Arc<Group>]) -> Result<()> {
+    let sources: Vec<Source> =
+        groups.iter().filter_map(|group| Source::begin(core, group)).collect();
+    assert_eq!(sources.len(), groups.len());
+    merge_all_of(core, range, &sources)
+}
+
+/// Merges groups that divide a key range to one group, or to several if it is too large.
+fn merge_all_of(core: &Core, range: Prefix, sources: &[Source]) -> Result<()> {
     let mut batch = Batch::default();
-    while run.advance()? {
-        batch.push(run.change()?);
+    let now = core.now();
+    for Source { stored, lists, .. } in sources {
+        let part = Part { stored, lists, hashes: &stored.prefix.hashes(), now };
+        let mut run = group_run(&*core.space.file, core.identity, part)?;
+        while run.advance()? {
+            batch.push(run.change()?);
+        }
     }
     let mut new = Vec::new();
-    let owner = |first: u64| {
-        let in_lists = lists.iter().find_map(|list| list.owners.get(first));
-        in_lists.or_else(|| stored.owner(first))
-    };
-    write_spans(core, group.prefix, (&batch.items, &batch.bytes), &owner, &mut new)?;
-    let freed = stored.filter_bytes();
-    install(core, group, &lists, new);
+    let owner = |first: u64| sources.iter().find_map(|source| source.owner(first));
+    write_spans(core, range, (&batch.items, &batch.bytes), &owner, &mut new)?;
+    install(core, range, sources, new);
+    let freed: u64 = sources.iter().map(|source| source.stored.filter_bytes()).sum();
     core.counters.filter_bytes.fetch_sub(freed, SeqCst);
     core.counters.merges.fetch_add(1, SeqCst);
     Ok(())
@@ -65,8 +103,8 @@ pub(super) fn write_spans<'a>(
     let blocks_max = core.options.shape.span_blocks_max;
     if starts.len() as u64 > blocks_max && prefix.depth < DEPTH_MAX {
         return prefix.halves().into_iter().try_for_each(|half| {
-            let part = &items[half.part(items, |item| item.hash)];
-            write_spans(core, half, (part, bytes), owner, new)
+            let items = &items[half.part(items, |item| item.hash)];
+            write_spans(core, half, (items, bytes), owner, new)
         });
     }
     if items.is_empty() {
@@ -82,44 +120,48 @@ pub(super) fn write_spans<'a>(
     Ok(())
 }
 
-/// Lets lookups use the new spans instead of the old one and the lists.
-fn install(core: &Core, group: &Arc<Group>, lists: &[Arc<List>], mut new: Vec<Stored>) {
-    let freed = if new.len() == 1 {
-        let mut state = group.state();
-        state.stored = Arc::new(new.remove(0));
-        state.wear = Wear::NONE;
-        state.remove_lists(lists)
-    } else {
-        split(core, group, lists, new)
+/// Lets lookups use the new spans instead of the old ones and the lists.
+fn install(core: &Core, range: Prefix, sources: &[Source], mut new: Vec<Stored>) {
+    let freed = match sources {
+        [source] if new.len() == 1 => {
+            let mut state = source.group.state();
+            state.stored = Arc::new(new.remove(0));
+            state.wear = Wear::NONE;
+            state.remove_lists(&source.lists)
+        }
+        _ => replace(core, range, sources, new),
     };
     core.counters.buffered_bytes.fetch_sub(freed, SeqCst);
 }
 
-/// Replaces a group by several. Returns the memory of the lists that are gone, in bytes.
-fn split(core: &Core, group: &Group, lists: &[Arc<List>], new: Vec<Stored>) -> usize {
+/// Replaces groups by others. Returns the memory of the lists that are gone, in bytes.
+fn replace(core: &Core, range: Prefix, sources: &[Source], new: Vec<Stored>) -> usize {
     let seed = core.identity.seed;
     let groups: Vec<Arc<Group>> = new.into_iter().map(|stored| Group::new(stored, seed)).collect();
     let mut freed = 0;
-    core.directory.replace(group.prefix, &groups, || {
-        let mut state = group.state();
-        freed = state.remove_lists(lists);
-        let before = state.memory();
-        // Lists that came since the merge began; oldest first, so that newer changes replace older
-        // ones.
-        let active = std::mem::replace(&mut state.active, core.new_list());
-        let immutable = std::mem::take(&mut state.immutable);
-        for list in immutable.iter().rev().map(|list| &**list).chain([&active]) {
-            list.for_each(|change| {
-                let at =
-                    groups.partition_point(|group| group.prefix.start <= change.hash.high()) - 1;
-                let owner = list.owner(change.content.value);
-                groups[at].state().active.apply(change, list.first_seq, owner);
-            });
-        }
-        state.is_replaced = true;
+    core.directory.replace(range, &groups, || {
+        freed = sources.iter().map(|source| hand_over(core, source, &groups)).sum();
         let after: usize = groups.iter().map(|group| group.state().memory()).sum();
         core.counters.buffered_bytes.fetch_add(after, SeqCst);
-        freed += before;
     });
+    freed
+}
+
+/// Moves the changes that came since the merge began to the groups that replace a group. Returns
+/// the memory of its lists, in bytes.
+fn hand_over(core: &Core, source: &Source, groups: &[Arc<Group>]) -> usize {
+    let mut state = source.group.state();
+    let freed = state.remove_lists(&source.lists) + state.memory();
+    let active = std::mem::replace(&mut state.active, core.new_list());
+    let immutable = std::mem::take(&mut state.immutable);
+    // Oldest first, so that newer changes replace older ones.
+    for list in immutable.iter().rev().map(|list| &**list).chain([&active]) {
+        list.for_each(|change| {
+            let at = groups.partition_point(|group| group.prefix.start <= change.hash.high()) - 1;
+            let owner = list.owner(change.content.value);
+            groups[at].state().active.apply(change, list.first_seq, owner);
+        });
+    }
+    state.is_replaced = true;
     freed
 }

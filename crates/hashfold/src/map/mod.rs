@@ -12,14 +12,15 @@
 //! order of hashes; RAM has 32 bits per block to find the one block of a hash. Changes wait in RAM.
 //! When RAM is full, the groups with the most changes are flushed together: each gets a *packet*
 //! with a Bloom filter in RAM. A merge writes a new span from all of these, elsewhere, and splits a
-//! group that is too large. Groups are merged when they have many packets, or when lookups have paid
-//! for it.
+//! group that is too large, or joins it with neighbours that are small, too. Groups are merged when
+//! they have many packets, or when lookups have paid for it.
 //!
 //! - [`Map`] takes changes and lookups from many threads. A change is durable when the call returns,
 //!   or later ([`Durability`]). After a crash, durable changes are there, and no part of any other.
 //! - [`Transaction`]: several reads and writes, as if at one moment.
 //! - An entry may expire ([`Map::put_expiring`]): from that time on it is absent to all reads, and
 //!   the next merge of its group removes it.
+//! - [`salvage`]: what a damaged map still holds, as a run.
 //! - [`Snapshot`]: the state at one moment; its [`Snapshot::scan`] is a [`Run`](crate::run::Run),
 //!   from which any other data set is built.
 //! - Keys and values have at most [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`] bytes. A value above
@@ -35,6 +36,7 @@ mod block;
 mod bloom;
 mod catalog;
 mod checkpoint;
+mod contract;
 mod core;
 #[cfg(test)]
 mod crash;
@@ -57,6 +59,7 @@ mod prefix;
 mod read;
 mod recovery;
 mod rental;
+mod salvage;
 mod sizes;
 mod snapshot;
 mod space;
@@ -65,6 +68,7 @@ mod stripes;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod usage;
 mod verify;
 mod write;
 
@@ -74,9 +78,11 @@ pub use self::{
     lookup::Expiring,
     options::{Durability, MAP_MEMORY_MIN, MapOptions, MapStats},
     pointer::VALUE_BYTES_MAX,
+    salvage::{Loss, Lost, Salvage, salvage},
     sizes::EntryBounds,
     snapshot::{Scan, Snapshot},
     transaction::Transaction,
+    usage::MapSpace,
     verify::{MapFigures, verify},
     write::Write,
 };

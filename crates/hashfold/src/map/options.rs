@@ -137,7 +137,8 @@ impl MapOptions {
     }
 
     /// Sets the size of the write-ahead log, in bytes, from which on a checkpoint shortens it. More
-    /// means fewer checkpoints, and a longer recovery after a crash. The default is 128 MiB.
+    /// means fewer checkpoints, and a longer recovery after a crash. On the device, the log may take
+    /// two more segments: each is an eighth of this size, but 1 to 64 MiB. The default is 128 MiB.
     #[must_use]
     pub fn wal_bytes(self, bytes: u64) -> MapOptions {
         MapOptions { wal_bytes: bytes, ..self }
@@ -197,7 +198,8 @@ pub struct MapStats {
     pub address_bytes: u64,
     /// Size of the data file, in bytes.
     pub file_bytes: u64,
-    /// Free bytes in the data file. Large free extents take no space on the device.
+    /// Free bytes in the data file. Most take no space on the device: see
+    /// [`Map::space`](super::Map::space).
     pub free_bytes: u64,
     /// Sequence number after the last change.
     pub seq: u64,

@@ -27,6 +27,12 @@ impl Prefix {
         [Prefix { depth, ..self }, Prefix { start: middle, depth }]
     }
 
+    /// Returns the range that is this one and its other half; `None` for all hashes.
+    pub(super) fn parent(self) -> Option<Prefix> {
+        let depth = self.depth.checked_sub(1)?;
+        Some(Prefix { start: self.start & !(1 << (DEPTH_MAX - self.depth)), depth })
+    }
+
     /// Returns all prefixes of this length in bits, in order.
     pub(super) fn all(depth: u8) -> Vec<Prefix> {
         let mut prefixes = vec![Prefix::ALL];
@@ -62,6 +68,11 @@ impl Prefix {
         ((hash.bits() << self.depth) >> 96) as u32
     }
 
+    /// Returns the first hash with this fence.
+    pub(super) fn first_with(self, fence: u32) -> KeyHash {
+        KeyHash::from_bits(self.first().bits() | (u128::from(fence) << 96) >> self.depth)
+    }
+
     /// Returns the range as text, for errors.
     pub(super) fn name(self) -> String {
         format!("{:#018x} to {:#018x}", self.start, self.end().map_or(u64::MAX, |end| end - 1))
@@ -92,12 +103,22 @@ mod tests {
             );
             assert_eq!((low.depth, high.depth), (depth + 1, depth + 1));
             assert!(low.contains(low.first()) && !high.contains(low.first()));
+            assert_eq!([low, high].map(Prefix::parent), [Some(prefix); 2]);
             let ends = [*low.hashes().end(), *high.hashes().start()].map(KeyHash::bits);
             assert_eq!(ends[0] + 1, ends[1]);
             assert_eq!(high.hashes().end(), prefix.hashes().end());
             assert_eq!((high.fence(high.first()), prefix.fence(high.first())), (0, 1 << 31));
+            assert_eq!(
+                (prefix.first_with(0), prefix.first_with(1 << 31)),
+                (low.first(), high.first())
+            );
+            assert!(
+                low.contains(*low.hashes().end()) && prefix.hashes().end() == high.hashes().end()
+            );
+            assert_eq!(low.hashes().end().bits() + 1, high.first().bits());
             prefix = if depth % 2 == 0 { high } else { low };
         }
+        assert_eq!(Prefix::ALL.parent(), None);
         assert_eq!(prefix.start, 0xaaaa_aaaa_aaaa_aaaa);
         assert_eq!(prefix.end(), Some(prefix.start + 1));
         assert_eq!(Prefix::ALL.hashes().end().bits(), u128::MAX);

@@ -21,7 +21,7 @@ use crate::{
     error::{Error, ErrorKind, Place, Result, check_same},
     folder::{self, LockedFolder, Site},
     io::{
-        Access, BlockFile,
+        ALIGNMENT, Access, BlockFile,
         frame::{FileKind, Header},
     },
     key::Seed,
@@ -33,12 +33,15 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-/// Sizes of the log's segments.
-const SEGMENTS: Segments = Segments {
-    first_size: if cfg!(test) { 20 << 10 } else { 1 << 20 },
-    size_max: if cfg!(test) { 20 << 10 } else { 64 << 20 },
-    spares_max: if cfg!(test) { 1 } else { 2 },
-};
+/// Returns the sizes of the log's segments. `wal_bytes` is the size of the log at which a checkpoint
+/// shortens it.
+fn segments(wal_bytes: u64) -> Segments {
+    const FIRST_SIZE: u64 = if cfg!(test) { 20 << 10 } else { 1 << 20 };
+    const SIZE_MAX: u64 = if cfg!(test) { FIRST_SIZE } else { 64 << 20 };
+    // The space of a segment is taken when it begins, and that of the next one when it is half full.
+    let size_max = (wal_bytes / 8).next_multiple_of(ALIGNMENT as u64).clamp(FIRST_SIZE, SIZE_MAX);
+    Segments { first_size: FIRST_SIZE, size_max, spares_max: if cfg!(test) { 1 } else { 2 } }
+}
 
 /// The largest generation. Only a damaged manifest has a larger one.
 const GENERATION_MAX: u64 = u64::MAX / 2;
@@ -168,7 +171,7 @@ fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Cor
     let (env, folder) = (core.options.env.clone(), core.folder.path.clone());
     let home = WalFolder { env, folder, seed, id };
     core.space.set_replaying(true);
-    let wal = Wal::open(home, SEGMENTS, seq..logged, &mut |record| {
+    let wal = Wal::open(home, segments(core.options.wal_bytes), seq..logged, &mut |record| {
         relieve(&core, core.options.shape.buffer_bytes)?;
         core.counters.log_bytes.fetch_add(record.payload.len() as u64, SeqCst);
         log::decode(record.payload, record.count, seed, |logged| {

@@ -55,26 +55,15 @@ pub(super) fn take(core: &Arc<Core>) -> Snapshot {
     let seed = core.identity.seed;
     let _stripes = core.stripes.lock_all();
     let seq = core.log().end();
-    let mut groups = Vec::new();
-    for group in core.directory.all() {
-        groups.extend(view(core, &group, seed));
-    }
+    // While groups were replaced, the views of old and new ones might miss a part of the keys.
+    let groups = core.directory.map(|group| {
+        let mut state = group.state();
+        let lists = state.end_active(seed).to_vec();
+        View { stored: state.stored.clone(), lists }
+    });
     // The time is read last: no merge before has dropped an entry that has not expired now.
     let now = core.now();
     Snapshot(Arc::new(State { core: core.clone(), groups, seq, now }))
-}
-
-/// Returns the current state of a group: of its successors, if a merge has just split it.
-fn view(core: &Core, group: &super::group::Group, seed: Seed) -> Vec<View> {
-    let mut state = group.state();
-    if !state.is_replaced {
-        let lists = state.end_active(seed).to_vec();
-        return vec![View { stored: state.stored.clone(), lists }];
-    }
-    drop(state);
-    let within = |other: &&Arc<super::group::Group>| group.prefix.contains(other.prefix.first());
-    let all = core.directory.all();
-    all.iter().filter(within).flat_map(|group| view(core, group, seed)).collect()
 }
 
 impl Snapshot {

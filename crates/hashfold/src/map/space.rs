@@ -3,6 +3,9 @@
 //! Blocks in use have an owner, [`Blocks`], and become free when the last reference to the owner is
 //! dropped. Readers, snapshots and the last checkpoint keep references, so no block is overwritten
 //! that one of them may need.
+//!
+//! Free blocks are a reserve for the next writes, which are faster where the file system need not
+//! allocate. What exceeds the reserve is given back to the file system as holes.
 
 use super::block::BLOCK_SIZE;
 use crate::{
@@ -19,8 +22,8 @@ use std::{
 const GROWTH_MIN: u64 = if cfg!(test) { 16 } else { 64 };
 /// The file grows at least by this fraction of its size.
 const GROWTH_FRACTION: u64 = 16;
-/// Minimum size of free extents whose space is given back to the file system, in blocks.
-const PUNCH_MIN: u64 = if cfg!(test) { 8 } else { 256 };
+/// Minimum reserve of free blocks that keep their space on the device.
+const RESERVE_MIN: u64 = GROWTH_MIN;
 
 /// The data file and its free blocks.
 #[derive(Debug)]
@@ -36,12 +39,25 @@ struct Free {
     by_start: BTreeMap<u64, u64>,
     /// The extents again, by length: length, first block.
     by_length: BTreeSet<(u64, u64)>,
-    /// First blocks of extents that grew since holes were punched.
-    grown: BTreeSet<u64>,
+    /// Those of these extents that are not holes: they may take space on the device.
+    allocated: BTreeSet<(u64, u64)>,
+    /// Number of free blocks.
+    count: u64,
+    /// Number of blocks in the extents of `allocated`.
+    allocated_count: u64,
     /// Number of blocks in the file.
     end: u64,
     /// Whether free blocks may be named by changes that are still to be replayed.
     is_replaying: bool,
+}
+
+/// Whether free blocks take space on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backing {
+    /// All of them or some take space.
+    Allocated,
+    /// None does: they are a hole in the file.
+    Hole,
 }
 
 /// The owner of consecutive blocks of the data file.
@@ -56,13 +72,20 @@ pub(super) struct Blocks {
 impl Space {
     /// Makes the space of a file of which all blocks but the first are free.
     pub(super) fn new(file: Arc<dyn BlockFile>) -> Result<Arc<Space>> {
+        let size = file.size()?;
+        Ok(Space::with_size(file, size))
+    }
+
+    /// Makes the space of a file that should have this size, in bytes.
+    pub(super) fn with_size(file: Arc<dyn BlockFile>, size: u64) -> Arc<Space> {
         let mut free = Free { end: 1, ..Free::default() };
-        let end = file.size()? / BLOCK_SIZE as u64;
+        let end = size / BLOCK_SIZE as u64;
         if end > 1 {
-            free.insert_without_growth(1, end - 1);
+            // Free extents that are holes already are punched again, if at all: that costs little.
+            free.insert(1, end - 1, Backing::Allocated);
             free.end = end;
         }
-        Ok(Arc::new(Space { file, free: Mutex::new(free) }))
+        Arc::new(Space { file, free: Mutex::new(free) })
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {
@@ -79,13 +102,13 @@ impl Space {
             free.end += count;
             return Ok(Blocks { first, count, space: self.clone() });
         }
-        if free.by_length.range((count, 0)..).next().is_none() {
+        if free.fitting(count).is_none() {
             self.grow(&mut free, count)?;
         }
-        let (length, first) = *free.by_length.range((count, 0)..).next().expect("it has grown");
-        free.remove(first, length);
+        let (length, first) = free.fitting(count).expect("it has grown");
+        let backing = free.remove(first, length);
         if length > count {
-            free.insert_without_growth(first + count, length - count);
+            free.insert(first + count, length - count, backing);
         }
         Ok(Blocks { first, count, space: self.clone() })
     }
@@ -108,7 +131,7 @@ impl Space {
         };
         let start = free.end;
         free.end += more;
-        free.insert_without_growth(start, more);
+        free.insert(start, more, Backing::Allocated);
         Ok(())
     }
 
@@ -126,31 +149,33 @@ impl Space {
             let got = format!("{count} from {first} on");
             return Err(Error::field("blocks of a group", "blocks that no other group has", got));
         };
-        free.remove(start, length);
+        let backing = free.remove(start, length);
         if first > start {
-            free.insert_without_growth(start, first - start);
+            free.insert(start, first - start, backing);
         }
         if start + length > end {
-            free.insert_without_growth(end, start + length - end);
+            free.insert(end, start + length - end, backing);
         }
         Ok(Blocks { first, count, space: self.clone() })
     }
 
-    /// Gives the space of large free extents back to the file system.
-    pub(super) fn punch_holes(&self) -> Result<()> {
+    /// Gives the space of free extents back to the file system, the longest ones first, until at
+    /// most a fraction of the used blocks is left as a reserve: one of `reserve_fraction`.
+    pub(super) fn punch_holes(&self, reserve_fraction: u64) -> Result<()> {
         loop {
             // The lock is not held during the call, so the blocks are taken as if they were used.
             let mut free = self.free();
-            let Some(start) = free.grown.pop_first() else { return Ok(()) };
-            let Some(&length) = free.by_start.get(&start).filter(|length| **length >= PUNCH_MIN)
-            else {
-                continue;
-            };
+            let used = free.end - free.count;
+            if free.allocated_count <= RESERVE_MIN.max(used / reserve_fraction) {
+                return Ok(());
+            }
+            let (length, start) = *free.allocated.last().expect("their number is not 0");
             free.remove(start, length);
             drop(free);
             let (offset, len) = (start * BLOCK_SIZE as u64, length as usize * BLOCK_SIZE);
             let punched = self.file.punch_hole(Extent { offset, len });
-            self.free().insert_without_growth(start, length);
+            let backing = if punched.is_ok() { Backing::Hole } else { Backing::Allocated };
+            self.free().insert(start, length, backing);
             punched?;
         }
     }
@@ -158,37 +183,55 @@ impl Space {
     /// Returns the number of free blocks, and of all blocks.
     pub(super) fn counts(&self) -> (u64, u64) {
         let free = self.free();
-        (free.by_start.values().sum(), free.end)
+        (free.count, free.end)
     }
 }
 
 impl Free {
-    /// Adds an extent, and joins it with its neighbours.
-    fn insert(&mut self, first: u64, count: u64) {
-        let start = self.insert_without_growth(first, count);
-        self.grown.insert(start);
+    /// Returns the length and the first block of the shortest extent with at least `count` blocks: of
+    /// one that takes space on the device already, if there is one.
+    fn fitting(&self, count: u64) -> Option<(u64, u64)> {
+        let shortest = |extents: &BTreeSet<_>| extents.range((count, 0)..).next().copied();
+        shortest(&self.allocated).or_else(|| shortest(&self.by_length))
     }
 
-    /// Adds an extent, and joins it with its neighbours. Returns the first block of the result.
-    fn insert_without_growth(&mut self, mut first: u64, mut count: u64) -> u64 {
+    /// Adds an extent, and joins it with its neighbours. The result is a hole if all parts are.
+    fn insert(&mut self, mut first: u64, mut count: u64, mut backing: Backing) {
         let before =
             self.by_start.range(..first).next_back().map(|(start, length)| (*start, *length));
         if let Some((start, length)) = before.filter(|(start, length)| start + length == first) {
-            self.remove(start, length);
+            backing = backing.joined(self.remove(start, length));
             (first, count) = (start, count + length);
         }
         if let Some(&length) = self.by_start.get(&(first + count)) {
-            self.remove(first + count, length);
+            backing = backing.joined(self.remove(first + count, length));
             count += length;
         }
         self.by_start.insert(first, count);
         self.by_length.insert((count, first));
-        first
+        self.count += count;
+        if backing == Backing::Allocated {
+            self.allocated.insert((count, first));
+            self.allocated_count += count;
+        }
     }
 
-    fn remove(&mut self, start: u64, length: u64) {
+    fn remove(&mut self, start: u64, length: u64) -> Backing {
         self.by_start.remove(&start);
         self.by_length.remove(&(length, start));
+        self.count -= length;
+        if !self.allocated.remove(&(length, start)) {
+            return Backing::Hole;
+        }
+        self.allocated_count -= length;
+        Backing::Allocated
+    }
+}
+
+impl Backing {
+    /// Returns the backing of two extents together.
+    fn joined(self, other: Backing) -> Backing {
+        if self == Backing::Allocated { self } else { other }
     }
 }
 
@@ -212,7 +255,7 @@ impl Blocks {
 impl Drop for Blocks {
     fn drop(&mut self) {
         if self.count > 0 {
-            self.space.free().insert(self.first, self.count);
+            self.space.free().insert(self.first, self.count, Backing::Allocated);
         }
     }
 }
@@ -276,26 +319,57 @@ mod tests {
         assert_eq!(space.counts(), (9, 10));
     }
 
+    /// Returns the blocks that have only zeros, of those from 1 on and before `end`.
+    fn zeros(space: &Space, end: u64) -> Vec<u64> {
+        let is_zero = |block: u64| {
+            let mut bytes = [9; BLOCK_SIZE];
+            space.file.read_at(block * BLOCK_SIZE as u64, &mut bytes).unwrap();
+            bytes == [0; BLOCK_SIZE]
+        };
+        (1..end).filter(|block| is_zero(*block)).collect()
+    }
+
     #[test]
-    fn large_free_extents_are_punched_once() {
-        let space = space(40);
-        let owners = [space.take(8).unwrap(), space.take(3).unwrap(), space.take(20).unwrap()];
-        let zeros = [0; BLOCK_SIZE];
-        for block in 1..32 {
+    fn the_longest_free_extents_become_holes_until_a_reserve_is_left() {
+        let space = space(61);
+        let owners = [24, 12, 4, 20].map(|count| space.take(count).unwrap());
+        for block in 1..61 {
             space.file.write_at(block * BLOCK_SIZE as u64, &[1; BLOCK_SIZE]).unwrap();
         }
-        let [large, small, last] = owners;
-        drop(large);
-        space.punch_holes().unwrap();
-        let mut bytes = [9; BLOCK_SIZE];
-        space.file.read_at(8 * BLOCK_SIZE as u64, &mut bytes).unwrap();
-        assert_eq!(bytes, zeros);
-        space.file.read_at(9 * BLOCK_SIZE as u64, &mut bytes).unwrap();
-        assert_eq!(bytes, [1; BLOCK_SIZE]);
-        drop((small, last));
-        assert_eq!(space.counts(), (39, 40));
-        space.punch_holes().unwrap();
-        space.file.read_at(9 * BLOCK_SIZE as u64, &mut bytes).unwrap();
-        assert_eq!((bytes, space.counts()), (zeros, (39, 40)));
+        let [a, b, c, d] = owners;
+        let c_first = c.first;
+        let punched = |space: &Space| {
+            space.punch_holes(4).unwrap();
+            zeros(space, 61).len()
+        };
+        drop(b);
+        // 12 free blocks are less than a quarter of the others, and less than the minimum.
+        assert_eq!((punched(&space), space.counts()), (0, (12, 61)));
+        drop(d);
+        assert_eq!((punched(&space), space.counts()), (20, (32, 61)));
+        // What takes space on the device is taken first, then holes.
+        assert_eq!(space.take(3).unwrap().first, 25);
+        let taken = space.take(13).unwrap();
+        assert!((41..61).contains(&taken.first), "{taken:?}");
+        drop(taken);
+        // A hole and its neighbours are one extent that may take space.
+        drop((a, c));
+        assert_eq!((punched(&space), space.counts()), (60, (60, 61)));
+        assert!(space.take(4).unwrap().first < c_first);
+        assert_eq!(punched(&space), 60);
+    }
+
+    #[test]
+    fn a_file_that_was_opened_gives_its_free_space_back() {
+        let space = space(100);
+        for block in 1..100 {
+            space.file.write_at(block * BLOCK_SIZE as u64, &[1; BLOCK_SIZE]).unwrap();
+        }
+        let space = Space::new(space.file.clone()).unwrap();
+        let used = [space.claim(10, 20).unwrap(), space.claim(90, 5).unwrap()];
+        space.punch_holes(16).unwrap();
+        // The reserve is the two short ones of the extents 1 to 9, 30 to 89 and 95 to 99.
+        assert_eq!(zeros(&space, 100), (30..90).collect::<Vec<_>>());
+        drop(used);
     }
 }

@@ -165,6 +165,18 @@ pub(super) fn check(map: &Map, model: &Model, keys: u32, moment: &str) {
     assert!(stats.entries_max >= model.len() as u64, "{moment}");
     assert!(map.entries().max >= model.len() as u64, "{moment}");
     assert_eq!(map.count().unwrap(), model.len() as u64, "{moment}");
+    check_ranges(map, moment);
+}
+
+/// Checks that the key ranges of the groups hold every hash once.
+#[track_caller]
+fn check_ranges(map: &Map, moment: &str) {
+    let mut end = Some(0);
+    for range in map.core().directory.map(|group| group.prefix) {
+        assert_eq!(Some(range.start), end, "{moment}");
+        end = range.end();
+    }
+    assert_eq!(end, None, "{moment}");
 }
 
 /// Checks that a map has the entries of a model at a time.
@@ -250,9 +262,10 @@ fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
     let mut random = Numbers::new(seed);
     for step in 0..steps {
         let moment = format!("seed {seed}, step {step}");
+        let shrinks = step / 250 % 3 == 2;
         clock.advance(Duration::from_millis(1));
         match random.below(1000) {
-            0..400 => {
+            0..400 if !shrinks || random.below(10) == 0 => {
                 let (key, value) = (random.key(keys), random.value());
                 map.put(&key, &value).unwrap();
                 model.apply(Write::put(&key, &value));
@@ -263,7 +276,7 @@ fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
                 map.put_expiring(&key, &value, time).unwrap();
                 model.apply(Write { expires_at: Some(time), ..Write::put(&key, &value) });
             }
-            500..650 => {
+            0..650 => {
                 let key = random.key(keys);
                 map.delete(&key).unwrap();
                 model.apply(Write::delete(&key));
@@ -364,6 +377,81 @@ fn flushes_merges_splits_and_checkpoints_happen() {
     assert!(stats.groups > 8 && stats.packets > 8 && stats.span_blocks > 16, "{stats:?}");
     assert!(stats.merges > 10 && stats.flushes > 10 && stats.checkpoints > 1, "{stats:?}");
     assert!(stats.filter_bytes <= 2500 && stats.buffered_bytes <= 24 << 10, "{stats:?}");
+}
+
+/// Groups shrink with the entries: some of them while entries are deleted, all by a compaction.
+#[test]
+fn groups_are_in_proportion_to_the_entries_after_deletions() {
+    let disk = MemoryDisk::default();
+    let map = Map::create(folder(), on(&disk, Arc::new(Inline))).unwrap();
+    let key = |i: u32| i.to_le_bytes();
+    map.put_many((0..20_000).map(|i| (key(i), [7; 8]))).unwrap();
+    map.compact().unwrap();
+    let (full, space) = (map.stat(), map.space().unwrap());
+    assert!(full.groups > 15, "{full:?}");
+    let old = map.snapshot();
+    (0..20_000).filter(|i| i % 100 > 0).for_each(|i| _ = map.delete(key(i)).unwrap());
+    let deleted = map.stat().groups;
+    assert!(deleted < full.groups, "{deleted} of {}", full.groups);
+    map.compact().unwrap();
+    let stats = map.stat();
+    assert!(stats.groups <= 2 && stats.entries_max == 200, "{stats:?}");
+    assert!(stats.address_bytes < full.address_bytes / 20, "{stats:?}");
+    assert!(map.space().unwrap().catalog_bytes <= space.catalog_bytes);
+    assert_eq!(scanned(&old).len(), 20_000);
+    drop(old);
+    let model: Model = (0..20_000).step_by(100).map(|i| (key(i).to_vec(), vec![7; 8])).collect();
+    check(&map, &model, 10, "after deletions");
+    map.close().unwrap();
+    let map = Map::open_with(folder(), on(&disk, Arc::new(Inline))).unwrap();
+    check(&map, &model, 10, "opened again");
+    // It grows again.
+    map.put_many((0..20_000).map(|i| (key(i), [8; 8]))).unwrap();
+    map.compact().unwrap();
+    assert!(map.stat().groups > 15, "{:?}", map.stat());
+    check_space(map, &(0..20_000).map(|i| (key(i).to_vec(), vec![8; 8])).collect());
+}
+
+/// A new map has some groups already. They stay, so that little data are not merged as a whole.
+#[test]
+fn the_first_groups_are_not_joined() {
+    let options = tiny(Env::simulated(1));
+    let shape = Shape { first_depth: 3, ..options.shape };
+    let map = Map::create(folder(), MapOptions { shape, ..options }).unwrap();
+    map.put("key", "value").unwrap();
+    map.compact().unwrap();
+    assert_eq!(map.stat().groups, 8);
+    check_ranges(&map, "after a compaction");
+}
+
+/// A snapshot that is taken while groups are joined and split has each key once.
+#[test]
+fn snapshots_beside_joins_and_splits_are_whole() {
+    let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
+    let map = Map::create(folder(), tiny(Env { executor, ..Env::simulated(1) })).unwrap();
+    let key = |i: u32| i.to_le_bytes();
+    map.put_many((0..100).map(|i| (key(i), [1; 9]))).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..6_u32 {
+                let others = || (0..3000).map(|i| key(1000 + i));
+                map.put_many(others().map(|key| (key, [round as u8; 30]))).unwrap();
+                map.compact().unwrap();
+                others().for_each(|key| _ = map.delete(key).unwrap());
+                map.compact().unwrap();
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..150 {
+                let snapshot = map.snapshot();
+                let found = scanned(&snapshot);
+                let kept = found.values().filter(|value| **value == [1; 9]);
+                assert_eq!(kept.count(), 100);
+            }
+        });
+    });
+    assert!(map.background_error().is_none());
+    check_ranges(&map, "at the end");
 }
 
 /// Lookups alone make a group with packets merge, in the background.

@@ -22,6 +22,7 @@
 mod batch;
 mod commit;
 mod reader;
+mod salvage;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ mod writer;
 pub use self::{
     batch::{PAYLOAD_SIZE_MAX, Record},
     reader::{Replayed, replay},
+    salvage::{LostRecords, salvage},
     segment::{Segments, WalFiles, WalFolder},
     writer::{WAL_BYTES_MAX, Wal},
 };

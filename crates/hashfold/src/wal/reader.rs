@@ -96,7 +96,7 @@ fn pass(
 }
 
 /// A reader of one segment.
-struct SegmentReader {
+pub(super) struct SegmentReader {
     file: Arc<dyn BlockFile>,
     number: u64,
     id: u64,
@@ -114,8 +114,15 @@ struct SegmentReader {
 impl SegmentReader {
     /// Opens a segment; `None` if a crash came before its header was written.
     fn open(files: WalFiles<'_>, number: u64) -> Result<Option<SegmentReader>> {
+        let mut segment = SegmentReader::new(files, number)?;
+        let is_made = segment.check_header(files)?;
+        Ok(is_made.then_some(segment))
+    }
+
+    /// Opens a segment, whose header is not checked yet.
+    pub(super) fn new(files: WalFiles<'_>, number: u64) -> Result<SegmentReader> {
         let file = files.disk.open(&files.path(number), Access::Cached)?;
-        let mut segment = SegmentReader {
+        Ok(SegmentReader {
             size: file.size()?,
             file,
             number,
@@ -125,12 +132,30 @@ impl SegmentReader {
             window: Buffer::zeroed(BATCH_SIZE_MAX),
             window_start: 0,
             window_len: 0,
-        };
-        match Header::read_of(&*segment.file, FileKind::Wal, files.seed, files.id) {
-            Ok(_) => Ok(Some(segment)),
-            Err(error) if error.class() == ErrorClass::Damage && segment.is_new()? => Ok(None),
+        })
+    }
+
+    /// Checks the header. Returns `false` if a crash came before it was written.
+    pub(super) fn check_header(&mut self, files: WalFiles<'_>) -> Result<bool> {
+        match Header::read_of(&*self.file, FileKind::Wal, files.seed, files.id) {
+            Ok(_) => Ok(true),
+            Err(error) if error.class() == ErrorClass::Damage && self.is_new()? => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        self.file.place()
+    }
+
+    /// Returns the size of the file, in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Returns the records of the batch at an offset, which was found intact.
+    pub(super) fn records(&mut self, offset: u64, head: Head) -> Result<&[u8]> {
+        self.bytes(offset + HEAD_SIZE as u64, head.size)
     }
 
     /// Whether the segment has neither a header nor an intact batch.
@@ -157,7 +182,7 @@ impl SegmentReader {
             }
             self.durable = self.durable.max(head.durable);
             let place = self.file.place().offset(self.offset);
-            let bytes = self.bytes(self.offset + HEAD_SIZE as u64, head.size)?;
+            let bytes = self.records(self.offset, head)?;
             let records = decode_records(head.seq, bytes, |record| {
                 // Records that end earlier have been taken already.
                 if record.end() > *end {
@@ -185,7 +210,7 @@ impl SegmentReader {
     }
 
     /// Returns the head of the batch or mark at an offset, if it is intact.
-    fn whole(&mut self, offset: u64) -> Result<Option<Head>> {
+    pub(super) fn whole(&mut self, offset: u64) -> Result<Option<Head>> {
         if offset + ALIGNMENT as u64 > self.size {
             return Ok(None);
         }

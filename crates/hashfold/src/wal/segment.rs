@@ -105,6 +105,19 @@ impl WalFiles<'_> {
         Ok(numbers)
     }
 
+    /// Returns the space that all segments take on the device, in bytes.
+    pub(super) fn device_bytes(&self) -> Result<u64> {
+        let bytes = |number| {
+            let file = self.disk.open(&self.path(number), Access::Cached);
+            match file.and_then(|file| file.device_bytes()) {
+                // The log is in use, and segments may be removed.
+                Err(error) if error.is_not_found() => Ok(0),
+                bytes => bytes,
+            }
+        };
+        self.list()?.into_iter().map(bytes).sum()
+    }
+
     pub(super) fn header(&self) -> Header {
         Header::new(FileKind::Wal, self.seed, self.id)
     }
@@ -155,6 +168,8 @@ impl Segment {
             None => Segment::create(home, &path, size)
                 .inspect_err(|_| _ = home.env.disk.remove(&path))?,
         };
+        // A recycled segment may be larger.
+        let size = size.max(file.size()?);
         Ok(Segment { number, file, size, offset: ALIGNMENT as u64, is_marked: false })
     }
 

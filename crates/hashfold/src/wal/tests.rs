@@ -323,6 +323,81 @@ fn every_flipped_bit_of_a_batch_that_was_committed_is_damage() {
     assert_eq!(check_records(&home(&disk), 0).unwrap(), end);
 }
 
+/// Returns the sequence numbers of the records that a salvage returns, and of the changes that it
+/// misses.
+fn salvaged(disk: &(impl Disk + Clone + 'static)) -> (Vec<u64>, Vec<std::ops::Range<u64>>) {
+    let mut seqs: Vec<u64> = Vec::new();
+    let lost = salvage(home(disk).files(), 0..0, &mut |found| {
+        let (count, payload) = record(found.seq);
+        assert!(found.count == count && found.payload == payload, "record {}", found.seq);
+        assert!(seqs.last().is_none_or(|last| *last < found.seq));
+        seqs.push(found.seq);
+        Ok(())
+    });
+    (seqs, lost.unwrap().seqs)
+}
+
+#[test]
+fn a_salvage_returns_the_records_of_all_intact_batches() {
+    let (disk, _) = marked();
+    let (all, lost) = salvaged(&disk);
+    assert!(all.len() == 24 && lost.is_empty(), "{lost:?}");
+    let mut record = 0;
+    for (name, batches) in batches(&disk) {
+        let file = disk.open_to_write(Path::new(&name), Access::Cached).unwrap();
+        for (offset, _) in batches {
+            let place = (offset + HEAD_SIZE) as u64;
+            let mut byte = [0];
+            file.read_at(place, &mut byte).unwrap();
+            file.write_at(place, &[byte[0] ^ 1]).unwrap();
+            // Each commit was one batch of two records.
+            let (seqs, lost) = salvaged(&disk);
+            let end = all.get(record + 2).copied().unwrap_or(lost[0].end);
+            assert!(lost.len() == 1 && lost[0] == (all[record]..end), "{lost:?}");
+            let expected = all.iter().filter(|seq| !lost[0].contains(seq));
+            assert!(seqs.iter().eq(expected), "{seqs:?}");
+            file.write_at(place, &byte).unwrap();
+            record += 2;
+        }
+    }
+    assert_eq!(record, 24);
+}
+
+/// A salvage takes a crash for damage no more than another reader does.
+#[test]
+fn a_salvage_after_a_power_cut_returns_what_another_reader_returns() {
+    let whole = FaultyDisk::new(FaultPlan::default());
+    act(&open(&whole, 0).unwrap(), &mut Promise::default(), 25).unwrap();
+    for operation in 0..whole.operations() {
+        let disk = FaultyDisk::new(Fault::PowerCut { operation }.into());
+        let mut promise = Promise::default();
+        let _ = open(&disk, 0).and_then(|wal| act(&wal, &mut promise, 25));
+        for seed in 0..4 {
+            let disk = disk.after_power_cut(seed);
+            for _ in 0..2 {
+                let from = promise.truncated;
+                let mut expected = Vec::new();
+                let found = replay(home(&disk).files(), from..from, &mut |record| {
+                    expected.push(record.seq);
+                    Ok(())
+                });
+                found.unwrap();
+                let mut seqs = Vec::new();
+                let lost = salvage(home(&disk).files(), from..from, &mut |record| {
+                    seqs.push(record.seq);
+                    Ok(())
+                });
+                let lost = lost.unwrap();
+                assert!(seqs == expected && lost.seqs.is_empty(), "{operation} {seed}: {lost:?}");
+                // Once more with another log behind the cut.
+                let wal = open(&disk, from).unwrap();
+                promise.committed = wal.end();
+                act(&wal, &mut promise, 3).unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn a_lost_segment_is_damage_unless_it_is_not_needed() {
     let (disk, end) = marked();

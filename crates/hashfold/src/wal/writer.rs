@@ -270,6 +270,31 @@ impl Wal {
         Ok(())
     }
 
+    /// Removes the segments that are kept to be recycled, and the segment that was created ahead. The
+    /// next segment is then created, which takes longer than recycling one.
+    ///
+    /// # Errors
+    /// If a segment cannot be removed. The next call tries again, or the next segment replaces it.
+    pub fn release_spares(&self) -> Result<()> {
+        let mut log = self.log();
+        if let Some(Ok(unused)) = log.next.take().map(Pending::wait) {
+            self.home.files().remove(unused.number)?;
+        }
+        while let Some(number) = log.spares.last() {
+            self.home.files().remove(*number)?;
+            log.spares.pop();
+        }
+        Ok(())
+    }
+
+    /// Returns the space that all segments take on the device, in bytes.
+    ///
+    /// # Errors
+    /// If the folder or a segment cannot be measured.
+    pub fn device_bytes(&self) -> Result<u64> {
+        self.home.files().device_bytes()
+    }
+
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().expect("nothing panics under this lock")
     }

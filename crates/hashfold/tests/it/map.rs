@@ -259,6 +259,37 @@ fn a_flipped_bit_in_any_file_is_no_wrong_answer() {
     assert!(refused > 20, "{refused}");
 }
 
+/// The space on the device follows the entries: after a load, after as many updates, after deletions.
+#[test]
+fn a_map_takes_little_more_space_than_its_entries() {
+    const COUNT: u64 = 200_000;
+    let folder = tempfile::tempdir().unwrap();
+    let options = MapOptions::new().memory(map::MAP_MEMORY_MIN).durability(Durability::Buffered);
+    let map = Map::create(folder.path().join("map"), options).unwrap();
+    let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    let check = |entries: u64, ratio_max: f64| {
+        map.checkpoint().unwrap();
+        let space = map.space().unwrap();
+        let ratio = space.device_bytes() as f64 / (entries * 16) as f64;
+        assert!(ratio < ratio_max, "{ratio}: {space:?} {:?}", map.stat());
+        assert_eq!(space.log_bytes, 0);
+    };
+    map.put_many((0..COUNT).map(|i| (key(i), i.to_le_bytes()))).unwrap();
+    check(COUNT, 1.8);
+    for i in 0..COUNT {
+        let number = i * i % COUNT;
+        map.put(key(number), (number + 1).to_le_bytes()).unwrap();
+    }
+    check(COUNT, 2.2);
+    (0..COUNT).filter(|i| i % 2 == 0).for_each(|i| _ = map.delete(key(i)).unwrap());
+    map.compact().unwrap();
+    check(COUNT / 2, 1.8);
+    (0..COUNT).filter(|i| i % 50 > 0).for_each(|i| _ = map.delete(key(i)).unwrap());
+    map.compact().unwrap();
+    // A reserve of 256 KiB, and 16 groups with a block that is not full.
+    assert!(map.space().unwrap().device_bytes() < 600 << 10, "{:?}", map.space());
+}
+
 #[test]
 fn a_map_lives_on_the_real_file_system() {
     let folder = tempfile::tempdir().unwrap();

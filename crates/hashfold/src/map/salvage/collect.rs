@@ -1,0 +1,169 @@
+//! Collecting changes in any order of hashes, older ones first.
+
+use super::{
+    loss::{Loss, Lost},
+    patient::Failures,
+};
+use crate::{
+    error::{Error, ErrorClass, Result},
+    io::{BlockFile, Buffer},
+    key::KeyHash,
+    map::{
+        MapOptions,
+        batch::Batch,
+        block::{BLOCK_SIZE, Block, BlockId},
+        core::Identity,
+        item::{Change, Value},
+        log::{self, Logged},
+    },
+    run::{Entry, SortOptions, Sorted, Sorter, Summary},
+    wal::Record,
+    work::Watch,
+};
+use std::{ops::RangeInclusive, path::Path, sync::Arc};
+
+/// Number of blocks that are read at once.
+pub(super) const BLOCKS_AT_ONCE: usize = if cfg!(test) { 3 } else { 64 };
+
+/// The range of all hashes.
+pub(super) const ALL_HASHES: RangeInclusive<KeyHash> =
+    KeyHash::from_bits(0)..=KeyHash::from_bits(u128::MAX);
+
+/// Changes on their way into a run, and what could not be read.
+pub(super) struct Collector<'a> {
+    pub(super) identity: Identity,
+    /// The data file, if it is there.
+    pub(super) file: Option<Arc<dyn BlockFile>>,
+    pub(super) losses: Vec<Loss>,
+    failures: Failures,
+    /// The memory and the environment for sorting, and the name of the spill file.
+    sorted_in: (&'a MapOptions, &'a Path),
+    sorter: Sorter,
+    /// The summary of the changes with their large values.
+    summary: Summary,
+    /// One change.
+    batch: Batch,
+    watch: &'a Watch,
+}
+
+fn new_sorter(identity: Identity, (options, spill): (&MapOptions, &Path)) -> Result<Sorter> {
+    let env = &options.env;
+    let sizes = SortOptions::within(options.memory_bytes);
+    let spill = spill.to_owned();
+    Sorter::new(env.disk.clone(), spill, identity.seed, sizes, env.executor.clone())
+}
+
+impl<'a> Collector<'a> {
+    pub(super) fn new(
+        identity: Identity,
+        sorted_in: (&'a MapOptions, &'a Path),
+        failures: Failures,
+        watch: &'a Watch,
+    ) -> Result<Collector<'a>> {
+        Ok(Collector {
+            identity,
+            file: None,
+            losses: Vec::new(),
+            failures,
+            sorted_in,
+            sorter: new_sorter(identity, sorted_in)?,
+            summary: Summary::EMPTY,
+            batch: Batch::default(),
+            watch,
+        })
+    }
+
+    /// Adds a change, which is newer than those before it.
+    pub(super) fn push(&mut self, change: Change<'_>) -> Result<()> {
+        self.batch.items.clear();
+        self.batch.bytes.clear();
+        self.batch.push(change);
+        let Entry { key, value, .. } = self.batch.entry(0);
+        self.sorter.push(key, value)?;
+        self.summary.add(key, None);
+        let size = match change.content.value {
+            Value::Tombstone => return Ok(()),
+            Value::Inline(value) => value.len(),
+            Value::Large(pointer) => pointer.size as usize,
+        };
+        self.summary.values.add(size);
+        self.summary.bytes_max += size as u64;
+        Ok(())
+    }
+
+    /// Deletes all keys that the changes so far have.
+    fn clear(&mut self) -> Result<()> {
+        self.sorter = new_sorter(self.identity, self.sorted_in)?;
+        self.summary = Summary::EMPTY;
+        Ok(())
+    }
+
+    /// Adds the changes of a record.
+    pub(super) fn push_record(&mut self, record: Record<'_>) -> Result<()> {
+        let seed = self.identity.seed;
+        let taken = log::decode(record.payload, record.count, seed, |logged| match logged {
+            Logged::Key(change) => self.push(change),
+            Logged::Clear => self.clear(),
+        });
+        self.note(taken, || Lost::Records(record.seq..record.end()))
+    }
+
+    /// Adds the entries of a block that are wanted. `lost` says what its damage means.
+    pub(super) fn push_block(
+        &mut self,
+        bytes: &[u8],
+        id: BlockId,
+        is_wanted: &dyn Fn(KeyHash) -> bool,
+        lost: impl FnOnce() -> Lost,
+    ) -> Result<()> {
+        let mut take = || -> Result<()> {
+            let block = Block::decode(bytes, id)?;
+            for i in 0..block.count {
+                let change = block.entry(i, self.identity.seed)?;
+                if is_wanted(change.hash) {
+                    self.push(change)?;
+                }
+            }
+            Ok(())
+        };
+        let taken = take();
+        let place = |error: Error| match &self.file {
+            Some(file) => error.at(&file.place().offset(id.number * BLOCK_SIZE as u64)),
+            None => error,
+        };
+        let taken = taken.map_err(place);
+        self.note(taken, lost)
+    }
+
+    /// Reads consecutive blocks. Those that cannot be read are zeros.
+    pub(super) fn read(&self, first: u64, count: usize) -> Result<Buffer> {
+        let mut bytes = Buffer::zeroed(count * BLOCK_SIZE);
+        if let Some(file) = &self.file {
+            file.read_at(first * BLOCK_SIZE as u64, &mut bytes)?;
+        }
+        self.watch.add(bytes.len() as u64)?;
+        Ok(bytes)
+    }
+
+    /// Notes damage. Other errors are returned.
+    pub(super) fn note(&mut self, taken: Result<()>, lost: impl FnOnce() -> Lost) -> Result<()> {
+        match taken {
+            Err(error) if error.class() == ErrorClass::Damage => {
+                self.lose(error, lost());
+                Ok(())
+            }
+            taken => taken,
+        }
+    }
+
+    /// Notes damage, with the error of the device if that is the cause.
+    pub(super) fn lose(&mut self, error: Error, lost: Lost) {
+        let error = self.failures.take().pop().unwrap_or(error);
+        self.losses.push(Loss { error, lost });
+    }
+
+    /// Returns the newest change of each key, in order; the summary; and what is lost.
+    pub(super) fn finish(self) -> Result<(Sorted, Summary, Vec<Loss>)> {
+        Ok((self.sorter.finish()?, self.summary, self.losses))
+    }
+}
