@@ -3,7 +3,7 @@
 use crate::fixture::{Client, Home, request};
 use hashfold::{
     Env, ErrorKind, Place, Result,
-    io::{BlockFile, Disk, DiskLayer, OsDisk},
+    io::{BlockFile, Disk, DiskLayer, Extent, OsDisk},
     map::{Map, MapOptions},
     work::{Clock, Signal, SystemClock},
 };
@@ -482,6 +482,16 @@ struct FullFile {
     is_full: Arc<AtomicBool>,
 }
 
+impl FullFile {
+    fn check(&self) -> Result<()> {
+        if !self.is_full.load(SeqCst) {
+            return Ok(());
+        }
+        let source = Arc::new(io::Error::from(io::ErrorKind::StorageFull));
+        Err(ErrorKind::Io { action: "write", source }.into())
+    }
+}
+
 impl BlockFile for FullFile {
     fn place(&self) -> &Place {
         self.file.place()
@@ -496,11 +506,17 @@ impl BlockFile for FullFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        if self.is_full.load(SeqCst) {
-            let source = Arc::new(io::Error::from(io::ErrorKind::StorageFull));
-            return Err(ErrorKind::Io { action: "write", source }.into());
-        }
+        self.check()?;
         self.file.write_at(offset, bytes)
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        self.check()?;
+        self.file.allocate(size)
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.file.punch_hole(extent)
     }
 
     fn sync(&self) -> Result<()> {
