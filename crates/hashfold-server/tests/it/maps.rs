@@ -2,16 +2,18 @@
 
 use crate::fixture::{Client, Home, request};
 use hashfold::{
-    Env,
+    Env, ErrorKind, Place, Result,
+    io::{BlockFile, Disk, DiskLayer, Extent, OsDisk},
     map::{Map, MapOptions},
     work::{Clock, Signal, SystemClock},
 };
 use hashfold_server::Server;
 use std::{
     collections::BTreeSet,
+    io,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -458,4 +460,95 @@ fn a_map_is_described_where_other_data_sets_are() {
     ] {
         assert!(info.contains(line), "{line}: {info}");
     }
+}
+
+/// A disk that has no space while a flag is set.
+#[derive(Clone, Debug, Default)]
+struct FullDisk(Arc<AtomicBool>);
+
+impl DiskLayer for FullDisk {
+    fn below(&self) -> &dyn Disk {
+        &OsDisk
+    }
+
+    fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        Arc::new(FullFile { file, is_full: self.0.clone() })
+    }
+}
+
+#[derive(Debug)]
+struct FullFile {
+    file: Arc<dyn BlockFile>,
+    is_full: Arc<AtomicBool>,
+}
+
+impl FullFile {
+    fn check(&self) -> Result<()> {
+        if !self.is_full.load(SeqCst) {
+            return Ok(());
+        }
+        let source = Arc::new(io::Error::from(io::ErrorKind::StorageFull));
+        Err(ErrorKind::Io { action: "write", source }.into())
+    }
+}
+
+impl BlockFile for FullFile {
+    fn place(&self) -> &Place {
+        self.file.place()
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, bytes)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check()?;
+        self.file.write_at(offset, bytes)
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        self.check()?;
+        self.file.allocate(size)
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.file.punch_hole(extent)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+}
+
+#[test]
+fn changes_that_cannot_be_written_are_refused_and_reads_go_on() {
+    let home = Home::new();
+    home.make_map("sess");
+    let disk = FullDisk::default();
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    let server = home.start_file_in(&file(""), &env).unwrap();
+    let mut client = Client::of(&server);
+    client.check("MSET a 1 b 2", "+OK");
+    disk.0.store(true, SeqCst);
+    for _ in 0..2 {
+        let reply = client.call("SET a 3");
+        assert!(reply.starts_with("-MISCONF changes cannot be written: "), "{reply}");
+        client.check("MULTI", "+OK");
+        client.check("INCR a", "+QUEUED");
+        let reply = client.call("EXEC");
+        assert!(reply.starts_with("-MISCONF changes cannot be written: "), "{reply}");
+        client.check("GET b", "\"2\"");
+    }
+    disk.0.store(false, SeqCst);
+    // The log may have failed for good.
+    let _ = server.stop();
+    let server = home.serve_file(&file(""));
+    let mut client = Client::of(&server);
+    client.check("GET b", "\"2\"");
+    client.check("SET a 4", "+OK");
+    client.check("GET a", "\"4\"");
 }

@@ -96,7 +96,7 @@ fn address(line: &str) -> Result<SocketAddr> {
     address.ok_or_else(|| Failure::usage("the server did not start: standard error says why"))
 }
 
-fn failed(action: &str, error: &std::io::Error) -> Failure {
+fn failed(action: &str, error: &io::Error) -> Failure {
     Failure::io("server", action, error)
 }
 
