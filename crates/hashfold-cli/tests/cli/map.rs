@@ -4,7 +4,7 @@ use crate::{
     filter::refused,
     support::{Outcome, Work},
 };
-use std::fs;
+use std::{fs, path::PathBuf};
 
 #[track_caller]
 fn check(outcome: &Outcome, code: i32, stdout: &str) {
@@ -136,9 +136,9 @@ fn what_a_damaged_map_holds_is_written_to_a_new_one() {
         2,
         "n: there is no map here; make one with `hashfold map create` or `import`",
     );
-    let catalog = fs::read_dir(work.path("m")).unwrap().map(|entry| entry.unwrap().path());
-    let catalog =
-        catalog.filter(|path| path.to_string_lossy().contains("catalog-")).next().unwrap();
+    let names = fs::read_dir(work.path("m")).unwrap().map(|entry| entry.unwrap().path());
+    let is_catalog = |path: &PathBuf| path.to_string_lossy().contains("catalog-");
+    let catalog = { names }.find(is_catalog).unwrap();
     fs::write(catalog, [0; 4096]).unwrap();
     let verified = work.run("map verify m");
     assert!(
