@@ -71,11 +71,12 @@ fn script(seed: u64, count: usize, plan: Plan) -> Script {
         let shrinks = plan == Plan::Shrink && acts.len() > count / 2;
         let act = match random.below(100) {
             0..60 => {
-                let count = if random.below(3) == 0 { 1 + random.below(30) } else { 1 };
+                let is_long = shrinks || random.below(3) == 0;
+                let count = if is_long { 1 + random.below(30) } else { 1 };
                 let mut change = || {
                     let mut change = random.change(KEYS, acts.len() as u64);
                     if plan == Plan::Shrink {
-                        let value = (!shrinks || random.below(8) == 0).then(|| random.value());
+                        let value = (!shrinks || random.below(30) == 0).then(|| random.value());
                         (change.value, change.expires_at) = (value, None);
                     }
                     change
@@ -98,6 +99,7 @@ fn script(seed: u64, count: usize, plan: Plan) -> Script {
         ends.insert(changes.len() as u64);
         acts.push(act);
     }
+    acts.push(Act::Compact);
     Script { acts, changes, ends, plan }
 }
 
