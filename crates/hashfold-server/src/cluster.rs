@@ -13,12 +13,15 @@ use arc_swap::ArcSwap;
 use hashfold::{ChosenSlots, Env, store::SLOTS};
 use hashfold_deploy::{Node, Placed, Placement, Shard, Topology};
 use std::{
-    io::{Read as _, Write as _},
+    io::{
+        ErrorKind::{TimedOut, WouldBlock},
+        Read as _, Write as _,
+    },
     net::{SocketAddr, TcpStream, ToSocketAddrs as _},
     ops::RangeInclusive,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicU8, Ordering::Relaxed},
     },
     thread,
     time::Duration,
@@ -26,6 +29,9 @@ use std::{
 
 /// Time that another server has to accept a connection, and to answer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Number of questions in a row without an answer after which a server is left out of the lists.
+const SILENCES_MAX: u8 = 2;
 
 /// Number of servers that are asked at the same time: those that do not answer delay few others.
 const PROBES_AT_ONCE: usize = 32;
@@ -44,7 +50,18 @@ pub(crate) struct Seen {
     pub(crate) tls_port: Option<u16>,
     pub(crate) zone: Option<String>,
     pub(crate) is_self: bool,
-    is_alive: AtomicBool,
+    /// Number of questions in a row that it did not answer, up to [`SILENCES_MAX`].
+    silences: AtomicU8,
+}
+
+/// What came of a question to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Answer,
+    /// Nothing in time: it may only be busy.
+    Silence,
+    /// No process listens there.
+    Refusal,
 }
 
 impl Seen {
@@ -53,9 +70,19 @@ impl Seen {
         self.tls_port.filter(|_| is_encrypted).unwrap_or(self.port)
     }
 
-    /// Whether the server answered when it was asked last.
+    /// Whether the server answers: it has not refused the last question, nor been silent too often.
     pub(crate) fn is_alive(&self) -> bool {
-        self.is_self || self.is_alive.load(Relaxed)
+        self.is_self || self.silences.load(Relaxed) < SILENCES_MAX
+    }
+
+    /// Notes what came of a question. Only one thread asks a server.
+    fn note(&self, heard: Heard) {
+        let silences = match heard {
+            Heard::Answer => 0,
+            Heard::Silence => (self.silences.load(Relaxed) + 1).min(SILENCES_MAX),
+            Heard::Refusal => SILENCES_MAX,
+        };
+        self.silences.store(silences, Relaxed);
     }
 }
 
@@ -126,7 +153,7 @@ impl View {
                 tls_port: node.tls_port,
                 zone: node.zone.clone(),
                 is_self: node.id == own,
-                is_alive: AtomicBool::new(was_alive(node)),
+                silences: AtomicU8::new(if was_alive(node) { 0 } else { SILENCES_MAX }),
             });
             SeenShard {
                 slots: shard.slots.iter().map(|(first, last)| *first..=*last).collect(),
@@ -389,7 +416,7 @@ fn ask_all(nodes: &[&Seen], timeout: Duration) {
         for first in 0..nodes.len().min(PROBES_AT_ONCE) {
             let ask_some = move || {
                 for node in nodes.iter().skip(first).step_by(PROBES_AT_ONCE) {
-                    node.is_alive.store(answers(&node.host, node.port, timeout), Relaxed);
+                    node.note(ask(&node.host, node.port, timeout));
                 }
             };
             if thread::Builder::new().spawn_scoped(scope, ask_some).is_err() {
@@ -399,8 +426,8 @@ fn ask_all(nodes: &[&Seen], timeout: Duration) {
     });
 }
 
-/// Whether a server answers.
-fn answers(host: &str, port: u16, timeout: Duration) -> bool {
+/// Asks a server at all addresses of its name, until one answers.
+fn ask(host: &str, port: u16, timeout: Duration) -> Heard {
     let ask = |address: SocketAddr| -> std::io::Result<()> {
         let mut socket = TcpStream::connect_timeout(&address, timeout)?;
         socket.set_read_timeout(Some(timeout))?;
@@ -408,8 +435,15 @@ fn answers(host: &str, port: u16, timeout: Duration) -> bool {
         // The end of the connection is an answer, too.
         socket.read(&mut [0]).map(drop)
     };
-    let addresses = (host, port).to_socket_addrs().into_iter().flatten();
-    addresses.take(4).any(|address| ask(address).is_ok())
+    let mut heard = Heard::Refusal;
+    for address in (host, port).to_socket_addrs().into_iter().flatten().take(4) {
+        match ask(address) {
+            Ok(()) => return Heard::Answer,
+            Err(error) if matches!(error.kind(), TimedOut | WouldBlock) => heard = Heard::Silence,
+            Err(_) => {}
+        }
+    }
+    heard
 }
 
 #[cfg(test)]
@@ -486,7 +520,7 @@ mod tests {
     fn a_server_that_accepts_connections_and_answers_nothing_does_not_count_as_alive() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(!answers("127.0.0.1", port, PROBE_TIMEOUT));
+        assert_eq!(ask("127.0.0.1", port, PROBE_TIMEOUT), Heard::Silence);
         thread::scope(|scope| {
             scope.spawn(|| {
                 // The first connection is that of the question before.
@@ -497,10 +531,25 @@ mod tests {
                 assert_eq!(request, PROBE);
                 socket.write_all(b"-NOAUTH\r\n").unwrap();
             });
-            assert!(answers("127.0.0.1", port, PROBE_TIMEOUT));
+            assert_eq!(ask("127.0.0.1", port, Duration::from_secs(20)), Heard::Answer);
         });
         drop(listener);
-        assert!(!answers("127.0.0.1", port, PROBE_TIMEOUT));
+        assert_eq!(ask("127.0.0.1", port, PROBE_TIMEOUT), Heard::Refusal);
+    }
+
+    /// A server that is busy for a moment stays in the lists.
+    #[test]
+    fn a_server_is_left_out_once_it_refuses_or_is_silent_twice() {
+        let view = View::new(&topology(&[(&[(0, 16_383)], &["a", "b"])]), "a", None).unwrap();
+        let other = &view.own_shard().nodes[1];
+        let mut after = |heard| {
+            other.note(heard);
+            other.is_alive()
+        };
+        assert!(after(Heard::Silence) && after(Heard::Answer) && after(Heard::Silence));
+        assert!(!after(Heard::Silence) && !after(Heard::Silence));
+        assert!(after(Heard::Answer) && !after(Heard::Refusal) && !after(Heard::Silence));
+        assert!(after(Heard::Answer) && after(Heard::Silence));
     }
 
     /// Each server answers when all were asked: one after the other, none would.
@@ -514,7 +563,7 @@ mod tests {
         }
         let view = View::new(&all, "a", None).unwrap();
         let nodes: Vec<&Seen> = view.own_shard().all().iter().collect();
-        nodes.iter().for_each(|node| node.is_alive.store(false, Relaxed));
+        nodes.iter().for_each(|node| node.note(Heard::Refusal));
         thread::scope(|scope| {
             scope.spawn(|| {
                 let asked: Vec<_> =
@@ -526,14 +575,14 @@ mod tests {
             });
             ask_all(&nodes, Duration::from_secs(20));
         });
-        assert!(nodes.iter().all(|node| node.is_alive.load(Relaxed)));
+        assert!(nodes.iter().all(|node| node.silences.load(Relaxed) == 0));
     }
 
     #[test]
     fn servers_that_do_not_answer_are_left_out_unless_none_does() {
         let view = View::new(&topology(&[(&[(0, 16_383)], &["a", "b"])]), "a", None).unwrap();
         assert_eq!(view.own_shard().nodes().len(), 2);
-        view.own_shard().nodes[1].is_alive.store(false, Relaxed);
+        view.own_shard().nodes[1].note(Heard::Refusal);
         assert_eq!(view.own_shard().nodes().len(), 1);
         let other = View::new(
             &topology(&[(&[(0, 0)], &["a"]), (&[(1, 16_383)], &["b"])]),
