@@ -45,7 +45,7 @@ impl Peer for Lmdb {
 
     fn create(&self, options: &Options, folder: &Path) -> Result<Box<dyn Engine>> {
         let size = MAP_SIZE_MIN + options.keys * 16 * GROWTH_MAX;
-        Ok(Box::new(Open::open(folder, size, unsynced())?))
+        Ok(Box::new(Open::at(folder, size, unsynced())?))
     }
 }
 
@@ -58,7 +58,7 @@ struct Open {
 }
 
 impl Open {
-    fn open(folder: &Path, map_size: u64, flags: EnvFlags) -> Result<Open> {
+    fn at(folder: &Path, map_size: u64, flags: EnvFlags) -> Result<Open> {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(map_size.next_multiple_of(1 << 20) as usize).max_readers(READERS_MAX);
         // SAFETY: no other process opens or changes the files of this folder. `NO_SYNC` could lose them
@@ -105,7 +105,8 @@ impl Engine for Open {
 
     fn start_commits(&mut self) -> Result<()> {
         // SAFETY: no other thread uses the environment now.
-        Ok(unsafe { self.env().set_flags(unsynced(), FlagSetMode::Disable)? })
+        unsafe { self.env().set_flags(unsynced(), FlagSetMode::Disable)? };
+        Ok(())
     }
 
     fn commit(&self, key: &Key, value: &Value) -> Result<()> {
@@ -120,7 +121,7 @@ impl Engine for Open {
         self.env().copy_to_path(&copy, CompactionOption::Enabled)?.sync_all()?;
         self.close();
         fs::rename(copy, self.folder.join("data.mdb"))?;
-        *self = Open::open(&self.folder, self.map_size, EnvFlags::empty())?;
+        *self = Open::at(&self.folder, self.map_size, EnvFlags::empty())?;
         Ok(())
     }
 }
