@@ -542,7 +542,7 @@ mod tests {
     fn a_server_is_left_out_once_it_refuses_or_is_silent_twice() {
         let view = View::new(&topology(&[(&[(0, 16_383)], &["a", "b"])]), "a", None).unwrap();
         let other = &view.own_shard().nodes[1];
-        let mut after = |heard| {
+        let after = |heard| {
             other.note(heard);
             other.is_alive()
         };
