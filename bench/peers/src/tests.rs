@@ -198,8 +198,17 @@ fn servers_answer_right() {
 #[test]
 fn a_cluster_answers_right_after_the_loss_of_a_server() {
     let folder = tempfile::tempdir().unwrap();
-    let sizes =
-        ["failover", "--keys", "2000", "--only", "hashfold", "--calm-ms", "300", "--seconds", "3"];
+    let sizes = [
+        "failover",
+        "--keys",
+        "2000",
+        "--only",
+        "hashfold",
+        "--before-ms",
+        "300",
+        "--seconds",
+        "3",
+    ];
     let report = run(&sizes, folder.path());
     assert_eq!(report.rows.len(), 1);
     let wrong = report.rows[0].figures[4].as_ref().unwrap();

@@ -6,13 +6,18 @@ use crate::{
     serve::{serve_alone, wait_until_open},
 };
 use hashfold::{Env, TableBuilder, TableOptions};
-use redis::{Commands as _, cluster::ClusterClient, cluster_read_routing::RandomReplicaStrategy};
+use redis::{
+    Commands as _,
+    cluster::{ClusterClient, NodeAddress},
+    cluster_read_routing::{ReadCandidates, ReadRoutingStrategy},
+};
 use serde_json::json;
 use std::{
     fs,
     net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     thread,
     time::Duration,
 };
@@ -23,8 +28,8 @@ const COPIES: usize = 2;
 const SLOTS: usize = 16_384;
 /// Highest port of a server: Redis Cluster uses the port that is 10,000 higher, too.
 const PORT_MAX: u16 = 55_000;
-/// Number of times that a server is asked, each 100 ms, whether it sees a complete Redis Cluster.
-const COMPLETE_TRIES: usize = 300;
+/// Number of times that a server is asked, each 100 ms, whether it sees the whole cluster.
+const TRIES: usize = 600;
 /// Number of entries in a pipeline.
 const PIPELINE: u64 = 1000;
 
@@ -41,15 +46,35 @@ impl Cluster {
         i32::try_from(self.nodes[place].id()).expect("process ids are small")
     }
 
-    /// Returns a client that reads from all servers of a group.
+    /// Returns a client that reads from the servers of a group in turn.
     pub fn client(&self, timeout: Duration) -> Result<ClusterClient> {
         let urls = self.ports.iter().map(|port| format!("redis://127.0.0.1:{port}"));
         let client = ClusterClient::builder(urls)
-            .read_routing_strategy(RandomReplicaStrategy)
+            .read_routing_strategy(InTurn::default())
             .connection_timeout(timeout)
             .response_timeout(timeout)
             .build()?;
         Ok(client)
+    }
+}
+
+/// Reads from all servers of a group in turn: a read that is repeated goes to another server.
+#[derive(Debug, Default)]
+struct InTurn(AtomicUsize);
+
+impl ReadRoutingStrategy for InTurn {
+    fn route_read<'a>(&self, candidates: &ReadCandidates<'a>) -> &'a NodeAddress {
+        let turn = self.0.fetch_add(1, Relaxed);
+        match candidates {
+            ReadCandidates::AnyNode(all) => {
+                let place = turn % (1 + all.replicas().len().get());
+                place.checked_sub(1).and_then(|i| all.replicas().get(i)).unwrap_or(all.primary())
+            }
+            ReadCandidates::ReplicasOnly(all) => {
+                let place = turn % all.replicas().len().get();
+                all.replicas().get(place).unwrap_or(all.replicas().first())
+            }
+        }
     }
 }
 
@@ -108,6 +133,7 @@ pub fn hashfold(data: &Data, folder: &Path) -> Result<Option<Cluster>> {
         cluster.nodes.push(serve_alone(&config)?);
     }
     cluster.ports.iter().try_for_each(|port| wait_until_open(*port))?;
+    wait_until_listed(&cluster)?;
     Ok(Some(cluster))
 }
 
@@ -140,24 +166,44 @@ pub fn redis(data: &Data, folder: &Path) -> Result<Option<Cluster>> {
     if !made.status.success() {
         return Err(format!("redis-cli: {}", String::from_utf8_lossy(&made.stdout)).into());
     }
-    // Each server decides for itself when the cluster is complete; until then it refuses keys.
-    cluster.ports.iter().try_for_each(|port| wait_until_complete(*port))?;
+    wait_until("sees a complete cluster", &cluster, |server| {
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query(server)?;
+        Ok(info.contains("cluster_state:ok"))
+    })?;
     fill(&cluster, data)?;
-    // Replicas get the data, and all servers hear of each other.
-    thread::sleep(Duration::from_secs(5));
+    wait_until_listed(&cluster)?;
     Ok(Some(cluster))
 }
 
-fn wait_until_complete(port: u16) -> Result<()> {
-    let mut server = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
-    for _ in 0..COMPLETE_TRIES {
-        let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut server)?;
-        if info.contains("cluster_state:ok") {
-            return Ok(());
+/// Waits until every server lists all servers: clients go on only with those that they know. Redis lists a replica
+/// once it has the data.
+fn wait_until_listed(cluster: &Cluster) -> Result<()> {
+    wait_until("lists all servers", cluster, |server| {
+        let groups: Vec<Vec<redis::Value>> = redis::cmd("CLUSTER").arg("SLOTS").query(server)?;
+        // Behind the first slot and the last one.
+        Ok(groups.len() == GROUPS && groups.iter().all(|group| group.len() == 2 + COPIES))
+    })
+}
+
+fn wait_until(
+    what: &str,
+    cluster: &Cluster,
+    is_so: impl Fn(&mut redis::Connection) -> redis::RedisResult<bool>,
+) -> Result<()> {
+    for port in &cluster.ports {
+        let mut server = redis::Client::open(("127.0.0.1", *port))?.get_connection()?;
+        let mut tries = 0;
+        while !is_so(&mut server)? {
+            tries += 1;
+            if tries == TRIES {
+                return Err(
+                    format!("not so after a minute: the server at port {port} {what}").into()
+                );
+            }
+            thread::sleep(Duration::from_millis(100));
         }
-        thread::sleep(Duration::from_millis(100));
     }
-    Err(format!("the server at port {port} does not see a complete Redis Cluster").into())
+    Ok(())
 }
 
 fn fill(cluster: &Cluster, data: &Data) -> Result<()> {

@@ -26,11 +26,10 @@ pub enum Loss {
 pub struct Times {
     /// Time that the client waits for a reply.
     pub timeout: Duration,
-    /// Time for which the client reads before the loss, and time without a failed call after which it has
-    /// recovered.
-    pub calm: Duration,
-    /// Longest time to wait for that.
-    pub limit: Duration,
+    /// Time for which the client reads before the loss.
+    pub before: Duration,
+    /// Time for which it reads after the loss.
+    pub after: Duration,
 }
 
 /// What the client saw.
@@ -43,12 +42,12 @@ pub struct Seen {
     pub wrong: u64,
 }
 
-/// Reads random keys, loses the first server of the first group, and reads on until the client has recovered.
+/// Reads random keys, loses the first server of the first group, and reads on.
 pub fn read(cluster: &Cluster, data: &Data, loss: Loss, times: Times) -> Result<Seen> {
     let mut connection = cluster.client(times.timeout)?.get_connection()?;
     let (mut seen, mut place) = (Seen::default(), 0);
     let start = Instant::now();
-    while start.elapsed() < times.calm {
+    while start.elapsed() < times.before {
         place += 1;
         get(&mut connection, data, place, &mut seen);
     }
@@ -61,13 +60,11 @@ pub fn read(cluster: &Cluster, data: &Data, loss: Loss, times: Times) -> Result<
         return Err(std::io::Error::last_os_error().into());
     }
     let lost = Instant::now();
-    let (mut answered, mut disturbed) = (lost, lost);
-    while disturbed.elapsed() < times.calm && lost.elapsed() < times.limit {
+    let mut answered = lost;
+    while lost.elapsed() < times.after {
         place += 1;
         let (is_right, is_of_lost) = get(&mut connection, data, place, &mut seen);
-        if !is_right {
-            disturbed = Instant::now();
-        } else if is_of_lost {
+        if is_right && is_of_lost {
             let now = Instant::now();
             seen.outage = seen.outage.max(now - answered);
             answered = now;

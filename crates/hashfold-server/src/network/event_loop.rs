@@ -995,7 +995,7 @@ enum Added {
     To(GroupId),
     /// Its turn comes later, because earlier requests of the connection are in another group.
     Later,
-    /// It is answered in another way.
+    /// No batch: the request is answered in another way.
     Elsewhere,
 }
 

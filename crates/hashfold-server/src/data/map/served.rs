@@ -80,7 +80,7 @@ impl ServedMap {
     /// Returns the schema of the values.
     ///
     /// # Errors
-    /// It is damaged.
+    /// A schema that is damaged.
     pub(crate) fn schema(&self) -> Result<Schema> {
         Schema::of_attribute(self.core.map.attribute(Schema::ATTRIBUTE))
     }
