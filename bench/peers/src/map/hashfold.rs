@@ -20,14 +20,14 @@ impl Peer for Hashfold {
     }
 
     fn note(&self) -> String {
-        "a budget of three quarters of the memory; direct I/O; checksums; opened anew after each phase"
+        "a budget of half of the memory; direct I/O; checksums; opened anew after each phase"
             .to_owned()
     }
 
     fn create(&self, options: &Options, folder: &Path) -> Result<Box<dyn Engine>> {
         let options = MapOptions::new()
             .seed(Seed(options.common.seed))
-            .memory(options.memory_bytes() / 4 * 3)
+            .memory(options.memory_bytes() / 2)
             .access(Access::Direct)
             .durability(Durability::Buffered);
         let map = Map::create(folder, options.clone())?;
