@@ -1,26 +1,51 @@
-//! The allocator of a server: memory of large buffers goes back to the system when they are freed.
+//! Settings of glibc's allocator, for commands that keep a memory budget. Other allocators need none.
 
 /// Buffers from this size on are maps of their own, in bytes: the buffers of connections that do not read.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(feature = "serve")]
 const MAP_BYTES_MIN: i32 = 64 << 10;
 
 /// Free memory at the end of a heap from which on it is given back, in bytes.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(feature = "serve")]
 const TRIM_BYTES_MIN: i32 = 1 << 20;
 
-/// Makes the allocator give memory back. Without this, glibc raises its thresholds to 32 MiB with the first large
-/// buffers that are freed, and keeps half as much again as the buffers of many connections take.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[expect(unsafe_code, reason = "the allocator has no safe interface")]
-pub(crate) fn give_memory_back() {
-    // SAFETY: the call takes numbers only, and the allocator locks its own state.
-    unsafe {
-        // A refusal changes nothing: the server needs more memory then.
-        libc::mallopt(libc::M_MMAP_THRESHOLD, MAP_BYTES_MIN);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_BYTES_MIN);
-    }
+/// What is set.
+#[derive(Clone, Copy, Debug)]
+enum Setting {
+    HeapsMax,
+    #[cfg(feature = "serve")]
+    MapBytesMin,
+    #[cfg(feature = "serve")]
+    TrimBytesMin,
 }
 
-/// Does nothing: only glibc keeps memory in this way.
+/// Makes all threads allocate from one heap. Without this, each thread has a heap of its own, and each heap keeps what was
+/// freed in it: a map then takes twice its budget. Its threads seldom allocate at the same time.
+pub(crate) fn use_one_heap() {
+    set(Setting::HeapsMax, 1);
+}
+
+/// Makes the allocator give memory back. Without this, it raises its thresholds to 32 MiB with the first large
+/// buffers that are freed, and keeps half as much again as the buffers of many connections take.
+#[cfg(feature = "serve")]
+pub(crate) fn give_memory_back() {
+    set(Setting::MapBytesMin, MAP_BYTES_MIN);
+    set(Setting::TrimBytesMin, TRIM_BYTES_MIN);
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "the allocator has no safe interface")]
+fn set(setting: Setting, value: i32) {
+    let parameter = match setting {
+        Setting::HeapsMax => libc::M_ARENA_MAX,
+        #[cfg(feature = "serve")]
+        Setting::MapBytesMin => libc::M_MMAP_THRESHOLD,
+        #[cfg(feature = "serve")]
+        Setting::TrimBytesMin => libc::M_TRIM_THRESHOLD,
+    };
+    // SAFETY: the call takes numbers only, and the allocator locks its own state. A refusal changes nothing: the command
+    // needs more memory then.
+    unsafe { libc::mallopt(parameter, value) };
+}
+
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(crate) fn give_memory_back() {}
+fn set(_: Setting, _: i32) {}

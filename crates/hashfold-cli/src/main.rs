@@ -5,7 +5,6 @@
 //! stores; [`mod@filter`]; [`mod@map`]; `serve`; `deploy`; [`mod@bench`]. All input goes through [`input`], all output through
 //! [`output`].
 
-#[cfg(feature = "serve")]
 mod allocator;
 mod bench;
 mod build;

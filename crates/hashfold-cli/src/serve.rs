@@ -17,7 +17,7 @@ use sd_notify::NotifyState;
 use serde_json::json;
 use std::{
     fs,
-    io::{self, IsTerminal as _},
+    io::{self, BufRead, IsTerminal as _, Read as _},
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -26,6 +26,9 @@ use std::{
 
 /// Time between two looks whether the user has asked to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
+
+/// Size of the longest password that is hashed, in bytes: the server refuses longer arguments of `AUTH`.
+const PASSWORD_BYTES_MAX: u64 = 16 << 10;
 
 /// Serve tables, stores, maps and filters to any Redis client
 ///
@@ -39,10 +42,11 @@ const STOP_CHECK: Duration = Duration::from_millis(50);
 /// SIGHUP makes it read the data sets, users and tokens in the configuration file again.
 #[derive(Args, Debug)]
 #[command(override_usage = "hashfold serve [OPTIONS] <DIR>...\n       \
-                            hashfold serve [OPTIONS] --config <FILE>")]
+                            hashfold serve [OPTIONS] --config <FILE>\n       \
+                            hashfold serve --hash-password < <FILE>")]
 pub(crate) struct ServeArgs {
     /// Folders of tables, stores, maps and filters
-    #[arg(value_name = "DIR", required_unless_present = "config")]
+    #[arg(value_name = "DIR", required_unless_present_any = ["config", "hash_password"])]
     folders: Vec<PathBuf>,
     /// Configuration file, in TOML: addresses, data sets, users
     #[arg(long, value_name = "FILE", conflicts_with = "folders")]
@@ -71,6 +75,9 @@ pub(crate) struct ServeArgs {
     /// version of a store is missing, or damaged so that it shows when its files are opened
     #[arg(long)]
     check: bool,
+    /// Read a password, one line of standard input, print its hash for the configuration file, and exit
+    #[arg(long, exclusive = true)]
+    hash_password: bool,
     /// Print the addresses, or the result of --check, as a JSON object
     #[arg(long)]
     json: bool,
@@ -106,6 +113,9 @@ impl LogFormat {
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
+    if args.hash_password {
+        return print_hash(io::stdin().lock());
+    }
     let (stop, hangup) = match args.config {
         Some(_) => Stop::of_server()?,
         None => (Stop::on_signals()?, Arc::default()),
@@ -129,6 +139,25 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     }
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     server.stop()?;
+    Ok(Exit::Done)
+}
+
+/// Prints the hash of the password that is in the first line of `input`.
+fn print_hash(input: impl BufRead) -> Result<Exit> {
+    let mut line = Vec::new();
+    let mut input = input.take(PASSWORD_BYTES_MAX + 1);
+    input
+        .read_until(b'\n', &mut line)
+        .map_err(|error| Failure::io("standard input", "read", &error))?;
+    let password = line.strip_suffix(b"\n").unwrap_or(&line);
+    if password.is_empty() || password.len() as u64 > PASSWORD_BYTES_MAX {
+        let got = password.len();
+        return Err(Failure::usage(format!(
+            "--hash-password: expected a line of 1 to {PASSWORD_BYTES_MAX} bytes on standard input, got {got}"
+        )));
+    }
+    let hash = hashfold_server::hash_password(password, Env::system().random.as_ref());
+    write_line(hash.map_err(Failure::usage)?)?;
     Ok(Exit::Done)
 }
 

@@ -57,5 +57,6 @@ pub use self::{
     },
     error::StartError,
     server::Server,
+    user::hash_password,
 };
 pub use hashfold_deploy::{Node, Shard, Topology};

@@ -178,8 +178,23 @@ impl Opened {
         let named = self.data.keys().map(|name| {
             (name.clone(), UserConfig { space: Some(name.clone()), ..UserConfig::default() })
         });
-        let all = named.chain([(DEFAULT.to_owned(), default)]);
-        all.map(|(name, user)| Ok((name.clone(), Arc::new(self.user(&name, &user)?)))).collect()
+        let mut users = HashMap::new();
+        for (name, user) in named {
+            users.insert(name.clone(), Arc::new(self.user(&name, &user)?));
+        }
+        let default = User { choice: self.choice(), ..self.user(DEFAULT, &default)? };
+        users.insert(DEFAULT.to_owned(), Arc::new(default));
+        Ok(users)
+    }
+
+    /// Returns the reply to a lookup by somebody who has not chosen a data set; `None` if there is no choice.
+    fn choice(&self) -> Option<String> {
+        const SHOWN: usize = 5;
+        let shown: Vec<&str> = self.data.keys().take(SHOWN).map(String::as_str).collect();
+        let more = if self.data.len() > SHOWN { ", …" } else { "" };
+        (self.data.len() > 1).then(|| {
+            format!("NOAUTH choose a data set with AUTH NAME \"\": {}{more}", shown.join(", "))
+        })
     }
 
     fn user(&self, name: &str, user: &UserConfig) -> Result<User, StartError> {
@@ -204,6 +219,7 @@ impl Opened {
             spaces: spaces.collect(),
             commands,
             keys: user.keys.clone(),
+            choice: None,
         })
     }
 }

@@ -125,6 +125,12 @@ impl Session {
         }
     }
 
+    /// Returns the reply to a lookup of a key that is no filter, if the client has to choose a data set first.
+    #[inline]
+    pub(crate) fn choice(&self) -> Option<&str> {
+        self.user.as_ref()?.choice.as_deref()
+    }
+
     /// Returns the data that lookups of this connection in a space read now, whatever version it uses of its
     /// own space.
     ///

@@ -138,8 +138,6 @@ impl Transaction {
 pub(crate) struct Watched {
     /// By the names that the client gave.
     keys: HashMap<Vec<u8>, WatchedKey>,
-    /// Those of maps.
-    of_maps: Vec<Arc<Watch>>,
     bytes: usize,
 }
 
@@ -150,6 +148,8 @@ struct WatchedKey {
     /// The range of the key in its name.
     key: Range<usize>,
     seen: Seen,
+    /// The watch of the value, if the key is one of a map.
+    of_map: Option<Arc<Watch>>,
 }
 
 /// What a key was when it was looked at. Holds no files open.
@@ -191,7 +191,7 @@ impl Seen {
 impl Watched {
     /// Returns the number of keys.
     pub(crate) fn count(&self) -> usize {
-        self.keys.len() + self.of_maps.len()
+        self.keys.len()
     }
 
     /// Returns the memory of the keys, in bytes.
@@ -199,15 +199,26 @@ impl Watched {
         self.bytes
     }
 
-    /// Watches a key. One that is watched already keeps what was seen of it.
+    /// Watches keys: all or, with an error, none. One that is watched already keeps what was seen of it. Keys
+    /// of maps come with the watches of their values.
     ///
     /// # Errors
     /// The reply: there are too many keys.
-    pub(crate) fn add(&mut self, session: &Session, name: &[u8]) -> Result<(), String> {
-        if self.keys.contains_key(name) {
-            return Ok(());
+    pub(crate) fn add<'k>(
+        &mut self,
+        session: &Session,
+        names: impl Iterator<Item = (&'k [u8], Option<Arc<Watch>>)>,
+    ) -> Result<(), String> {
+        let new: HashMap<&[u8], Option<Arc<Watch>>> =
+            names.filter(|(name, _)| !self.keys.contains_key(*name)).collect();
+        if self.count() + new.len() > WATCHED_MAX {
+            return Err(format!("ERR a connection watches at most {WATCHED_MAX} keys"));
         }
-        self.check_room(1)?;
+        new.into_iter().for_each(|(name, of_map)| self.add_one(session, name, of_map));
+        Ok(())
+    }
+
+    fn add_one(&mut self, session: &Session, name: &[u8], of_map: Option<Arc<Watch>>) {
         let (space, key) = match session.other_space(name) {
             // The key is between the braces at the end of its name.
             Some((space, key)) => (Some(space), name.len() - 1 - key.len()..name.len() - 1),
@@ -215,38 +226,19 @@ impl Watched {
         };
         let seen = Seen::of(session, space, &name[key.clone()]);
         self.bytes += name.len() + size_of::<WatchedKey>();
-        self.keys.insert(name.to_vec(), WatchedKey { space: space.cloned(), key, seen });
-        Ok(())
-    }
-
-    fn check_room(&self, more: usize) -> Result<(), String> {
-        match self.count() + more <= WATCHED_MAX {
-            true => Ok(()),
-            false => Err(format!("ERR a connection watches at most {WATCHED_MAX} keys")),
-        }
-    }
-
-    /// Watches keys of a map.
-    ///
-    /// # Errors
-    /// The reply: there are too many keys.
-    pub(crate) fn add_of_map(&mut self, watches: Vec<Arc<Watch>>) -> Result<(), String> {
-        self.check_room(watches.len())?;
-        self.bytes += watches.iter().map(|watch| watch.bytes()).sum::<usize>();
-        self.of_maps.extend(watches);
-        Ok(())
+        self.bytes += of_map.as_ref().map_or(0, |watch| watch.bytes());
+        self.keys.insert(name.to_vec(), WatchedKey { space: space.cloned(), key, seen, of_map });
     }
 
     /// Returns what watches keys of maps.
-    pub(crate) fn of_maps(&self) -> &[Arc<Watch>] {
-        &self.of_maps
+    pub(crate) fn of_maps(&self) -> impl Iterator<Item = &Arc<Watch>> {
+        self.keys.values().filter_map(|watched| watched.of_map.as_ref())
     }
 
     /// Whether any key may have changed since it was watched: its data set has another version, its filter
     /// was changed, made or removed, or its value in a map was changed or has expired.
     pub(crate) fn has_changed(&self, session: &Session, now_ms: u64) -> bool {
-        let is_changed = self.of_maps.iter().any(|watch| watch.is_changed(now_ms));
-        is_changed
+        self.of_maps().any(|watch| watch.is_changed(now_ms))
             || self.keys.iter().any(|(name, watched)| {
                 let now = Seen::of(session, watched.space.as_ref(), &name[watched.key.clone()]);
                 !watched.seen.is(&now)

@@ -1,7 +1,10 @@
 //! Users: who may connect, what they see, and which commands they may call.
 
 use crate::{command::CommandSet, data::Space, protocol::matches};
-use argon2::{Argon2, PasswordHash, PasswordVerifier as _};
+use argon2::{
+    Argon2, PasswordHash, PasswordHasher as _, PasswordVerifier as _, password_hash::SaltString,
+};
+use hashfold::work::Random;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -21,6 +24,8 @@ pub(crate) struct User {
     pub(crate) commands: CommandSet,
     /// Patterns of the keys that the user may use; all keys if there is none.
     pub(crate) keys: Vec<String>,
+    /// The reply to lookups of a user that has no data set because it could have one of several.
+    pub(crate) choice: Option<String>,
 }
 
 impl User {
@@ -34,6 +39,17 @@ impl User {
     pub(crate) fn may_use(&self, key: &[u8]) -> bool {
         self.keys.is_empty() || self.keys.iter().any(|pattern| matches(pattern.as_bytes(), key))
     }
+}
+
+/// Returns the hash of a password for a configuration file: Argon2id in the PHC format, with 19 MiB and 2 passes.
+///
+/// # Errors
+/// The password is longer than 4 GiB.
+pub fn hash_password(password: &[u8], random: &dyn Random) -> Result<String, String> {
+    let salt = [random.next_u64(), random.next_u64()].map(u64::to_le_bytes);
+    let salt = SaltString::encode_b64(salt.as_flattened()).map_err(|error| error.to_string())?;
+    let hash = Argon2::default().hash_password(password, &salt);
+    hash.map(|hash| hash.to_string()).map_err(|error| error.to_string())
 }
 
 /// A user's password.

@@ -189,3 +189,34 @@ fn folders_that_cannot_be_served_are_named() {
     assert!(outcome.stderr.contains("cannot listen on 127.0.0.1:"), "{outcome:?}");
     assert!(outcome.stderr.contains("choose another port"), "{outcome:?}");
 }
+
+#[test]
+fn a_password_is_hashed_for_the_configuration() {
+    let work = Work::new();
+    let hash = |input: &[u8]| work.feed("serve --hash-password", input);
+    let first = hash(b"secret\nnot read\n");
+    assert_eq!(first.code, 0, "{first:?}");
+    assert!(first.text().starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{first:?}");
+    assert_ne!(first.text(), hash(b"secret\n").text(), "each hash has its own salt");
+    for wrong in [&b""[..], b"\n", &[b'x'; 20_000]] {
+        assert_eq!(hash(wrong).code, 2);
+    }
+    assert_eq!(work.run("serve people --hash-password").code, 2);
+}
+
+#[test]
+fn rows_of_a_map_are_objects_in_transactions_too() {
+    let work = Work::new();
+    work.write("people.csv", "id,name,age\n4711,Eve,30\n");
+    work.ok("map import people people.csv --key id");
+    let serving = Serving::start(&work, "people");
+    let row = "{\"name\":\"Eve\",\"age\":\"30\"}";
+    let bulk = format!("${}\r\n{row}\r\n", row.len());
+    serving.check("GET 4711\r\n", &bulk);
+    serving.check(
+        "MULTI\r\nGET 4711\r\nTTL 4711\r\nEXEC\r\n",
+        &format!("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n{bulk}:-1\r\n"),
+    );
+    serving.check("WATCH 4711\r\nGET 4711\r\n", &format!("+OK\r\n{bulk}"));
+    serving.stop("-TERM");
+}

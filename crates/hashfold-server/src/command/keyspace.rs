@@ -5,8 +5,9 @@ use super::{
     entry::{Arguments, Call, Command, Flag, Group, JobReply, Run, Work},
 };
 use crate::{
-    data::{Duplicates, FilterKey, Space, View},
+    data::{Duplicates, FilterKey, View},
     protocol::matches,
+    session::Session,
 };
 use hashfold::Error;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ fn checked_type(name: &[u8]) -> Result<String, String> {
 
 fn scan(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let wanted = Wanted::parse(&call.arguments)?;
-    let (view, filters) = (call.session.view()?, filters(call.session.space()));
+    let (view, filters) = data_and_filters(call.session)?;
     Ok(Box::new(move || match scan_some(&wanted, view.as_deref(), &filters) {
         Err(error) => failed(&error),
         Ok((cursor, keys)) => Box::new(move |_, reply| {
@@ -115,8 +116,16 @@ fn scan(call: &mut Call<'_, '_>) -> Result<Work, String> {
     }))
 }
 
-fn filters(space: Option<&Arc<Space>>) -> Vec<Arc<FilterKey>> {
-    space.map_or(Vec::new(), |space| space.filters())
+/// Returns the data set and the filters whose keys a connection sees.
+///
+/// # Errors
+/// The reply: the store has no version yet, or the client has to choose a data set.
+fn data_and_filters(session: &Session) -> Result<(Option<Arc<View>>, Vec<Arc<FilterKey>>), String> {
+    let filters = session.space().map_or(Vec::new(), |space| space.filters());
+    match session.choice() {
+        Some(choice) if filters.is_empty() => Err(choice.to_owned()),
+        _ => Ok((session.view()?, filters)),
+    }
 }
 
 fn failed(error: &Error) -> JobReply {
@@ -147,7 +156,7 @@ fn scan_some(
 
 fn keys(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let pattern = call.arguments.at(1).to_vec();
-    let (view, filters) = (call.session.view()?, filters(call.session.space()));
+    let (view, filters) = data_and_filters(call.session)?;
     if view.as_ref().is_some_and(|view| *view.entries().end() > KEYS_MAX) {
         return Err(format!("ERR KEYS goes through at most {KEYS_MAX} keys; use SCAN"));
     }
@@ -172,7 +181,7 @@ fn keys(call: &mut Call<'_, '_>) -> Result<Work, String> {
 }
 
 fn random_key(call: &mut Call<'_, '_>) -> Result<Work, String> {
-    let (view, filters) = (call.session.view()?, filters(call.session.space()));
+    let (view, filters) = data_and_filters(call.session)?;
     let random = call.shared.env.random.next_u64();
     Ok(Box::new(move || {
         let mut keys: Vec<Vec<u8>> = Vec::new();

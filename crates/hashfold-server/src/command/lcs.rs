@@ -7,8 +7,8 @@ use super::{
 };
 use crate::protocol::Reply;
 
-/// Maximum size of the table of a comparison, in bytes.
-const TABLE_BYTES_MAX: usize = 64 << 20;
+/// Maximum size of the table of a comparison, in bytes: others wait for a millisecond.
+const TABLE_BYTES_MAX: usize = 4 << 20;
 
 /// What `LCS` replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -123,7 +123,7 @@ fn decimal(text: &str) -> Option<i128> {
     let mut place = i32::try_from(whole.len()).ok()?.checked_add(exponent)?;
     let mut scaled: i128 = 0;
     for digit in whole.bytes().chain(part.bytes()) {
-        place -= 1;
+        place = place.saturating_sub(1);
         let digit = i128::from(digit.is_ascii_digit().then_some(digit - b'0')?);
         if digit == 0 {
             continue;
@@ -160,6 +160,7 @@ mod tests {
         check("0.000000000000000005", "0", Some("0.00000000000000001"));
         check("-1e-30", "0", Some("0"));
         check("12345678901234567890", "0.5", Some("12345678901234567890.5"));
+        check(".1e-2147483648", "0", Some("0"));
         check(".5", "+5.", Some("5.5"));
         check("1e20", "1e20", Some("200000000000000000000"));
         check("1e308", "1e308", None);

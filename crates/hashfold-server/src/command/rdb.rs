@@ -11,6 +11,7 @@ use super::{
     NOT_AN_INTEGER, SYNTAX_ERROR,
     entry::{Arguments, Command, Group, MapCall, Run},
 };
+use crc_fast::CrcAlgorithm;
 use hashfold::map::VALUE_BYTES_MAX;
 
 pub(super) const COMMANDS: &[Command] = &[Command::new(
@@ -157,27 +158,8 @@ fn decompress(mut bytes: &[u8], len: usize) -> Option<Vec<u8>> {
     (out.len() == len).then_some(out)
 }
 
-/// The polynomial of the checksum, its lowest power first.
-const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
-
-const TABLE: [u64; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut sum = byte as u64;
-        let mut bit = 0;
-        while bit < 8 {
-            sum = if sum & 1 == 1 { sum >> 1 ^ POLYNOMIAL } else { sum >> 1 };
-            bit += 1;
-        }
-        table[byte] = sum;
-        byte += 1;
-    }
-    table
-};
-
 fn crc64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |sum, byte| TABLE[usize::from(sum as u8 ^ byte)] ^ sum >> 8)
+    crc_fast::checksum(CrcAlgorithm::Crc64Redis, bytes)
 }
 
 /// The options of `RESTORE`.
@@ -222,15 +204,22 @@ fn restore(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
     if call.unit.get(key)?.is_some() && !options.replaces {
         return Err("BUSYKEY Target key name already exists.".into());
     }
-    let ttl = call.arguments.integer(2)?;
-    if ttl < 0 {
-        return Err("ERR Invalid TTL value, must be >= 0".into());
-    }
-    let value = load(call.arguments.at(3))?.ok_or("ERR Bad data format")?;
     let start = if options.is_absolute { 0 } else { call.unit.now_ms() };
-    let expires_at = (ttl > 0).then(|| (ttl as u64).saturating_add(start));
+    let expires_at = expiry(call.arguments.integer(2)?, start)?;
+    let value = load(call.arguments.at(3))?.ok_or("ERR Bad data format")?;
     call.unit.put(key, value, expires_at)?;
     call.ok()
+}
+
+/// Returns when a value expires that has a time to live from `start` on, in milliseconds: never if that is 0.
+///
+/// # Errors
+/// The reply: the time is negative, or too far.
+fn expiry(ttl: i64, start: u64) -> Result<Option<u64>, String> {
+    let wrong = "ERR Invalid TTL value, must be >= 0";
+    let ttl = u64::try_from(ttl).map_err(|_| wrong)?;
+    let at = ttl.checked_add(start).filter(|at| i64::try_from(*at).is_ok()).ok_or(wrong)?;
+    Ok((ttl > 0).then_some(at))
 }
 
 #[cfg(test)]
@@ -257,6 +246,14 @@ mod tests {
         check(b"3000000000", 11);
         check(&[b'x'; 64], 66);
         assert_eq!(load(&dump(&[7; 20_000])).unwrap(), Some(vec![7; 20_000]));
+    }
+
+    #[test]
+    fn times_to_live_are_in_the_range_of_integers() {
+        assert_eq!(expiry(0, 5), Ok(None));
+        assert_eq!(expiry(7, 5), Ok(Some(12)));
+        assert!(expiry(-1, 5).is_err() && expiry(i64::MAX, 1).is_err());
+        assert_eq!(expiry(i64::MAX, 0), Ok(Some(i64::MAX as u64)));
     }
 
     /// The check value of this checksum, for the digits from 1 to 9.

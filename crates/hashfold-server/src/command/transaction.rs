@@ -51,7 +51,8 @@ pub(crate) fn watch(call: &mut Call<'_, '_>) {
         return call.reply.error("ERR keys of one command must be in one data set");
     }
     let mut watched = std::mem::take(&mut call.session.watched);
-    let added = call.arguments.from(1).try_for_each(|key| watched.add(call.session, key));
+    let names = call.arguments.from(1).map(|name| (name, None));
+    let added = watched.add(call.session, names);
     call.session.watched = watched;
     call.session.show_transaction();
     match added {

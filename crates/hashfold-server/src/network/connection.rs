@@ -9,6 +9,7 @@ use crate::{
     session::Session,
 };
 use mio::net::TcpStream;
+use socket2::{SockRef, TcpKeepalive};
 use std::{
     io::{self, ErrorKind},
     sync::Arc,
@@ -32,6 +33,9 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// Time within which a client gives its password, if it needs one: else strangers could take all places.
 const LOGIN_MAX: Duration = Duration::from_secs(10);
+
+/// After this long without a byte, the system asks whether the client is still there.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
 
 /// Buffers larger than this are freed when they are empty.
 const KEPT_BYTES: usize = 64 << 10;
@@ -136,14 +140,14 @@ impl Connection {
             && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
     }
 
-    /// Watches keys of a map, and those that are filters. `written` is the size of the output before the reply.
+    /// Watches keys of a map. `written` is the size of the output before the reply.
     pub(super) fn watch(&mut self, written: usize, keys: &Arguments<'_>, watches: Vec<Arc<Watch>>) {
         let mut watched = std::mem::take(&mut self.session.watched);
-        let added = watched.add_of_map(watches);
-        let filters = keys.from(1).try_for_each(|key| watched.add(&self.session, key));
+        let names = keys.from(1).zip(watches.into_iter().map(Some));
+        let added = watched.add(&self.session, names);
         self.session.watched = watched;
         self.session.show_transaction();
-        if let Err(error) = added.and(filters) {
+        if let Err(error) = added {
             self.output.truncate(written);
             Reply::new(&mut self.output, self.session.protocol).error(&error);
         }
@@ -299,5 +303,6 @@ impl Connection {
 
 /// Sets the options of a new connection.
 pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
-    socket.set_nodelay(true)
+    socket.set_nodelay(true)?;
+    SockRef::from(socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE_MAX))
 }

@@ -1013,12 +1013,10 @@ fn add(
         Err(_) if asked.what == What::Watch => return Ok(Added::Elsewhere),
         target => target?,
     };
-    let is_of_map = |lookup: Lookup| match target.map() {
-        Some(_) if matches!(asked.group, Some(GroupId::Map(_))) => true,
-        Some(map) => {
-            map.refusal().is_none() && !lookup.is_of_one_value(keys.count(arguments.len()))
-        }
-        None => false,
+    let is_of_map = |lookup: Lookup| {
+        let is_after_changes = matches!(asked.group, Some(GroupId::Map(_)));
+        target.map_of(lookup).is_some()
+            && (is_after_changes || !lookup.is_of_one_value(keys.count(arguments.len())))
     };
     match (asked.what, target.map()) {
         (What::Lookup(lookup), _) if !is_of_map(lookup) => {

@@ -146,7 +146,7 @@ impl Execution {
         maps.extend(targets.filter_map(|target| target.map().cloned()));
         let spaces = self.session.user().into_iter().flat_map(|user| user.all_spaces());
         for map in spaces.filter_map(|space| space.data()?.map()) {
-            if self.watched.of_maps().iter().any(|watch| map.has(watch)) {
+            if self.watched.of_maps().any(|watch| map.has(watch)) {
                 maps.push(map);
             }
         }
@@ -289,6 +289,11 @@ impl Executed {
         }
         let Ok(target) = Target::of(&self.session, &arguments, keys) else { return false };
         let Some(map) = target.map() else { return false };
+        if let Run::Lookup(parse) = found.command.run
+            && parse(&arguments).is_ok_and(|lookup| target.map_of(lookup).is_none())
+        {
+            return false;
+        }
         let (start, written) = (shared.now(), self.output.len());
         let refused = map.refusal().filter(|_| matches!(found.command.run, Run::Change(_)));
         let filters = target.filters(&arguments, keys);

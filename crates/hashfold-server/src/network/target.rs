@@ -2,7 +2,7 @@
 
 use super::batch::Group;
 use crate::{
-    command::{Arguments, Command, Keys, inside, type_of},
+    command::{Arguments, Command, Keys, Lookup, inside, type_of},
     data::{ServedMap, Space, View},
     session::Session,
 };
@@ -21,7 +21,7 @@ impl Target {
     /// Returns the space of all keys of a call.
     ///
     /// # Errors
-    /// The reply: the keys are in several spaces, or the space has no data now.
+    /// The reply: the keys are in several spaces, the space has no data now, or the client has to choose one.
     pub(super) fn of(
         session: &Session,
         arguments: &Arguments<'_>,
@@ -34,7 +34,13 @@ impl Target {
             }
             None => {
                 let (view, space) = (session.view()?, session.space().cloned());
-                Ok(Target { view, space, is_named: false })
+                let target = Target { view, space, is_named: false };
+                match session.choice() {
+                    Some(choice) if target.filters(arguments, keys).is_empty() => {
+                        Err(choice.to_owned())
+                    }
+                    _ => Ok(target),
+                }
             }
         }
     }
@@ -43,6 +49,13 @@ impl Target {
     #[inline]
     pub(super) fn map(&self) -> Option<&Arc<ServedMap>> {
         self.view.as_ref().and_then(|view| view.map())
+    }
+
+    /// Returns the map of the keys, if its thread has to run this lookup: clients change the map, or ask when a key
+    /// expires.
+    #[inline]
+    pub(super) fn map_of(&self, lookup: Lookup) -> Option<&Arc<ServedMap>> {
+        self.map().filter(|map| map.refusal().is_none() || matches!(lookup, Lookup::Expiry(_)))
     }
 
     /// Returns the filters among the keys of a call: their places among the keys, and their types.

@@ -325,6 +325,7 @@ fn a_map_that_cannot_be_changed_says_why() {
     home.make_map("sess");
     let map = Map::open_with(home.path("sess"), MapOptions::new()).unwrap();
     map.put("a", "1").unwrap();
+    map.put_expiring("b", "2", 4_102_444_800_123).unwrap();
     let error = home.start_file(&file("")).unwrap_err().to_string();
     assert!(error.contains("sess") && error.contains("open"), "{error}");
     map.close().unwrap();
@@ -337,8 +338,9 @@ fn a_map_that_cannot_be_changed_says_why() {
         )
     };
     client.check("SET a 2", &refused("set"));
-    client.check("MGET a b", "[\"1\" nil]");
+    client.check("MGET a c", "[\"1\" nil]");
     client.check("TTL a", "-1");
+    client.check("PEXPIRETIME b", "4102444800123");
     client.check("MULTI", "+OK");
     client.check("GET a", "+QUEUED");
     client.check("DEL a", "+QUEUED");
@@ -381,6 +383,30 @@ fn a_user_changes_several_maps_by_their_names() {
     client.check("INCR cart:{b}", "+QUEUED");
     client.check("EXEC", "-ERR the keys of a transaction must be in one map");
     client.check("GET sess:{b}", "\"2\"");
+}
+
+#[test]
+fn a_connection_watches_all_keys_of_a_command_or_none() {
+    let home = Home::new();
+    let server = serve(&home, "");
+    let (mut client, mut other) = (Client::of(&server), Client::of(&server));
+    let keys = |from: usize, to: usize| {
+        (from..to).map(|i| format!("k{i}")).collect::<Vec<String>>().join(" ")
+    };
+    client.check(&format!("WATCH {}", keys(0, 900)), "+OK");
+    client.check(&format!("WATCH {}", keys(0, 900)), "+OK");
+    client.check(
+        &format!("WATCH {}", keys(800, 1001)),
+        "-ERR a connection watches at most 1000 keys",
+    );
+    other.check("SET k950 x", "+OK");
+    client.check("MULTI", "+OK");
+    client.check("GET k950", "+QUEUED");
+    client.check("EXEC", "[\"x\"]");
+    client.check(&format!("WATCH {}", keys(0, 1000)), "+OK");
+    other.check("SET k950 y", "+OK");
+    client.check("MULTI", "+OK");
+    client.check("EXEC", "nil");
 }
 
 #[test]

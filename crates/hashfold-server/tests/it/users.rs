@@ -27,8 +27,13 @@ fn a_user_selects_the_data_set() {
     let home = Home::new();
     let server = home.serve(&["table", "people", "seen"]);
     let mut client = Client::of(&server);
-    client.check("GET key-1", "nil");
+    let choose = "-NOAUTH choose a data set with AUTH NAME \"\": people, table";
+    for command in ["GET key-1", "MGET key-1 key-2", "EXISTS key-1", "SET key-1 x"] {
+        client.check(command, choose);
+    }
     client.check("EXISTS seen", "1");
+    client.check("SCAN 0", "[\"0\" [\"seen\"]]");
+    client.check("PING", "+PONG");
     client.check("AUTH people anything", "+OK");
     client.check("GET key-1", "\"value 1 of version 1\"");
     client.check("ACL WHOAMI", "\"people\"");

@@ -15,7 +15,10 @@ use super::{
     measure::{Report, peak_rss_mib, reset_peak_rss, wall_seconds},
     pairs::remove_all,
 };
-use crate::failure::{Failure, Result};
+use crate::{
+    allocator::use_one_heap,
+    failure::{Failure, Result},
+};
 use hashfold::{
     Env, Seed,
     io::{Access, CountingDisk, Disk, OsDisk},
@@ -30,6 +33,7 @@ use std::{
 };
 
 pub(super) fn run(bench: &MapBench, report: &Report) -> Result<()> {
+    use_one_heap();
     let folder = bench.dir.join("map");
     OsDisk.create_folder(&folder)?;
     let done = Scene::new(bench, report, &folder).and_then(|mut scene| scene.run());

@@ -21,6 +21,13 @@ pub(crate) struct MapSettings {
     pub(crate) access: Access,
 }
 
+impl MapSettings {
+    /// Returns the memory for the next keys that expire, in bytes: beside that of the map.
+    pub(super) fn expiry_bytes(&self) -> usize {
+        self.memory_bytes / 16
+    }
+}
+
 /// What the threads of a map share.
 #[derive(Debug)]
 pub(super) struct Core {

@@ -11,14 +11,18 @@ use std::{
     ops::RangeInclusive,
     sync::{
         Arc,
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 /// Maximum number of jobs of a batch, and of the keys that its jobs read.
 const JOBS_MAX: usize = 256;
 const KEYS_MAX: usize = 1024;
+
+/// Time between two looks for keys that have expired, if there is nothing else to do.
+const SWEEP_CHECK: Duration = Duration::from_millis(100);
 
 /// Commands that read and change a map.
 pub(crate) trait MapWork: Send + fmt::Debug {
@@ -95,9 +99,72 @@ fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandl
     thread::Builder::new().name(name).spawn(work).map_err(failed)
 }
 
+/// Deletes keys that have expired.
+#[derive(Debug)]
+struct Sweep(Vec<Box<[u8]>>);
+
+impl MapWork for Sweep {
+    fn keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        self.0.iter().for_each(|key| visit(key));
+    }
+
+    fn run(&mut self, state: &mut State) {
+        for key in &self.0 {
+            let mut unit = state.unit();
+            unit.delete_expired(key);
+            // A key that cannot be deleted now is dropped by a merge.
+            let _ = unit.end();
+        }
+    }
+
+    fn finish(self: Box<Self>, _: &Outcome) {}
+}
+
+/// Work on its way to the thread of a map.
+struct Inbox<'q> {
+    queue: &'q Receiver<Box<dyn MapWork>>,
+    /// Work that was taken from the queue, and has not begun.
+    first: Option<Box<dyn MapWork>>,
+}
+
+impl Inbox<'_> {
+    /// Returns the next work: keys that have expired, or what waits in the queue. `None` at the end.
+    fn next(&mut self, state: &mut State) -> Option<Box<dyn MapWork>> {
+        loop {
+            let expired = state.take_expired();
+            if !expired.is_empty() {
+                return Some(Box::new(Sweep(expired)));
+            }
+            if self.first.is_some() {
+                return self.first.take();
+            }
+            if !state.knows_expiries() {
+                return self.queue.recv().ok();
+            }
+            match self.queue.recv_timeout(SWEEP_CHECK) {
+                Ok(work) => return Some(work),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// Returns work that waits now.
+    fn waiting(&mut self) -> Option<Box<dyn MapWork>> {
+        self.first.take().or_else(|| self.queue.try_recv().ok())
+    }
+
+    /// Whether nothing waits now.
+    fn is_empty(&mut self) -> bool {
+        self.first = self.waiting();
+        self.first.is_none()
+    }
+}
+
 /// Runs work, batch after batch.
 fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option<&Sender<Batch>>) {
-    while let Ok(first) = queue.recv() {
+    let mut inbox = Inbox { queue, first: None };
+    while let Some(first) = inbox.next(&mut state) {
         let mut work = Vec::new();
         let mut keys = Vec::new();
         let mut next = Some(first);
@@ -105,7 +172,7 @@ fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option
             job.keys(&mut |key| keys.push(key.to_vec()));
             work.push(job);
             let has_room = work.len() < JOBS_MAX && keys.len() < KEYS_MAX;
-            next = if has_room { queue.try_recv().ok() } else { None };
+            next = if has_room { inbox.waiting() } else { None };
         }
         state.begin();
         state.load(&keys);
@@ -113,28 +180,103 @@ fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option
         let (outcome, seq) = state.end();
         let batch = Batch { work, outcome, seq };
         match commits.filter(|_| !state.is_durable(seq)) {
+            None => batch.finish(),
+            // With nothing else to do, waiting here saves a switch between threads.
+            Some(_) if inbox.is_empty() => finish_durable(state.core(), vec![batch]),
             Some(commits) => {
                 // The other thread ends after this one.
                 let _ = commits.send(batch);
             }
-            None => batch.finish(),
         }
     }
 }
 
-/// Waits until batches are durable: one sync for all that wait.
+/// Finishes batches when they are durable: one sync for all that wait.
 fn commit(core: &Core, batches: &Receiver<Batch>) {
     while let Ok(first) = batches.recv() {
         let mut all = vec![first];
         all.extend(batches.try_iter());
-        let seq = all.iter().map(|batch| batch.seq).max().unwrap_or(0);
-        let error = core.map.wait_durable(seq).err();
-        let error = error.map(|error| write_failed(&error));
-        for mut batch in all {
-            if let Some(error) = &error {
-                batch.outcome = Outcome::of_all(error);
-            }
-            batch.finish();
+        finish_durable(core, all);
+    }
+}
+
+fn finish_durable(core: &Core, batches: Vec<Batch>) {
+    let seq = batches.iter().map(|batch| batch.seq).max().unwrap_or(0);
+    let error = core.map.wait_durable(seq).err();
+    let error = error.map(|error| write_failed(&error));
+    for mut batch in batches {
+        if let Some(error) = &error {
+            batch.outcome = Outcome::of_all(error);
         }
+        batch.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{MapSettings, ServedMap};
+    use hashfold::{
+        Env,
+        io::Access,
+        map::{Map, MapOptions},
+        work::{Clock as _, ManualClock, MemoryBudget},
+    };
+
+    /// Puts a value that expires, and says when that is done.
+    #[derive(Debug)]
+    struct Put(u64, Sender<()>);
+
+    impl MapWork for Put {
+        fn keys(&self, visit: &mut dyn FnMut(&[u8])) {
+            visit(b"a");
+        }
+
+        fn run(&mut self, state: &mut State) {
+            let mut unit = state.unit();
+            unit.put(b"a", b"1".to_vec(), Some(self.0)).unwrap();
+            unit.end().unwrap();
+        }
+
+        fn finish(self: Box<Self>, _: &Outcome) {
+            self.1.send(()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_key_that_has_expired_is_deleted_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map");
+        Map::create(&path, MapOptions::new()).unwrap().close().unwrap();
+        let clock = Arc::new(ManualClock::new(1));
+        let env = Env { clock: clock.clone(), ..Env::system() };
+        let settings = MapSettings {
+            durability: MapDurability::No,
+            memory_bytes: 8 << 20,
+            is_writable: true,
+            access: Access::Cached,
+        };
+        let memory = MemoryBudget::new(1 << 30);
+        let map = ServedMap::open("map", &path, settings, (&env, &memory)).unwrap();
+        let now_ms = || clock.unix_time().as_millis() as u64;
+        let (done, is_done) = channel();
+        let put = |left_ms| {
+            map.submit(Box::new(Put(now_ms() + left_ms, done.clone())));
+            is_done.recv().unwrap();
+        };
+        put(1000);
+        let seq = map.seqs().0;
+        clock.advance(Duration::from_millis(999));
+        // The second value is the one whose time counts.
+        put(5000);
+        clock.advance(Duration::from_millis(4000));
+        put(1000);
+        assert_eq!(map.seqs().0, seq + 2, "the first two values are replaced, not deleted");
+        clock.advance(Duration::from_millis(1200));
+        while map.seqs().0 == seq + 2 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        put(1000);
+        assert_eq!(map.seqs().0, seq + 4);
     }
 }

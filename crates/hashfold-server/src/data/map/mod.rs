@@ -11,6 +11,7 @@
 
 mod core;
 mod executor;
+mod expiries;
 mod served;
 mod state;
 mod watch;

@@ -51,7 +51,8 @@ impl ServedMap {
         settings: MapSettings,
         (env, memory): (&Env, &MemoryBudget),
     ) -> Result<ServedMap> {
-        let reserved = memory.reserve(settings.memory_bytes as u64)?;
+        let bytes = settings.memory_bytes + settings.expiry_bytes();
+        let reserved = memory.reserve(bytes as u64)?;
         // Lookups of clients, which may wait for changes, never keep the map's own jobs waiting.
         let env = Env { executor: Arc::new(Threads::new(MAP_JOBS)), ..env.clone() };
         let options = MapOptions::new().env(env.clone()).memory(settings.memory_bytes);

@@ -3,6 +3,7 @@
 use super::{
     core::{Core, read_failed, write_failed},
     executor::Outcome,
+    expiries::Expiries,
     watch::{Watch, Watches},
 };
 use hashfold::map::{Expiring, KEY_BYTES_MAX, Map, VALUE_BYTES_MAX, Write};
@@ -42,6 +43,7 @@ pub(crate) struct State {
     /// The sequence number after the last change.
     seq: u64,
     outcome: Outcome,
+    expiries: Expiries,
 }
 
 /// A value that was read, or changed.
@@ -70,6 +72,7 @@ pub(crate) struct Changes {
 impl State {
     pub(super) fn new(core: Arc<Core>) -> State {
         let seq = core.map.seq();
+        let expiries = Expiries::new(core.settings.expiry_bytes());
         State {
             core,
             now_ms: 0,
@@ -83,7 +86,44 @@ impl State {
             first: 1,
             seq,
             outcome: Outcome::default(),
+            expiries,
         }
+    }
+
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Takes keys that may have expired, to be deleted.
+    pub(super) fn take_expired(&mut self) -> Vec<Box<[u8]>> {
+        self.expiries.take(self.core.now_ms())
+    }
+
+    /// Whether keys are known that will expire.
+    pub(super) fn knows_expiries(&self) -> bool {
+        !self.expiries.is_empty()
+    }
+
+    /// Notes when the new value of a key expires, in place of the one before.
+    fn note_expiry(&mut self, key: &[u8], value: Option<&Expiring>) {
+        let expiry_of = |value: Option<&Expiring>| value.and_then(|value| value.expires_at);
+        let before = self.values.get(key).and_then(|slot| slot.value.as_ref());
+        if let Some(at) = expiry_of(before) {
+            self.expiries.remove(at, key);
+        }
+        if let Some(at) = expiry_of(value) {
+            self.expiries.add(at, key);
+        }
+    }
+
+    /// Whether a key was read and is absent, or has expired.
+    fn is_absent(&self, key: &[u8]) -> bool {
+        let slot = self.values.get(key);
+        slot.is_some_and(|slot| slot.value.as_ref().is_none_or(|value| !self.is_live(value)))
+    }
+
+    fn is_live(&self, value: &Expiring) -> bool {
+        value.expires_at.is_none_or(|at| at > self.now_ms)
     }
 
     /// Begins a batch.
@@ -264,8 +304,7 @@ impl Unit<'_> {
             None if self.is_cleared => None,
             None => self.state.values.get(key).and_then(|slot| slot.value.as_ref()),
         };
-        let now = self.state.now_ms;
-        found.filter(|value| value.expires_at.is_none_or(|at| at > now))
+        found.filter(|value| self.state.is_live(value))
     }
 
     /// Puts a value; one that has expired deletes the key.
@@ -301,6 +340,13 @@ impl Unit<'_> {
     /// Deletes a key.
     pub(crate) fn delete(&mut self, key: &[u8]) {
         self.changes.insert(key.to_vec(), None);
+    }
+
+    /// Deletes a key whose value has expired; another one stays.
+    pub(super) fn delete_expired(&mut self, key: &[u8]) {
+        if self.get(key).is_ok_and(|value| value.is_none()) {
+            self.delete(key);
+        }
     }
 
     /// Deletes all keys.
@@ -374,7 +420,11 @@ impl Unit<'_> {
         state.is_joint |= changes.len() > 1;
         state.changed_bytes += bytes;
         for (key, value) in changes {
-            state.core.watches.note(&key);
+            // Nobody sees that a value goes which has expired.
+            if value.is_some() || !state.is_absent(&key) {
+                state.core.watches.note(&key);
+            }
+            state.note_expiry(&key, value.as_ref());
             if !state.values.get(&key).is_some_and(|slot| slot.is_changed) {
                 state.changed.push(key.clone());
             }
