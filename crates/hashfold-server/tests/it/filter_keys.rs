@@ -18,11 +18,12 @@ const SPACES: [&str; 4] = ["sess", "table", "people", "nothing"];
 
 /// Returns a configuration in which the user sees a space and makes filters, beside a filter of the configuration.
 fn file(space: &str) -> String {
-    let space = if space == "nothing" { String::new() } else { format!("space = '{space}'\n") };
+    // A space that is a filter has no other keys.
+    let space = if space == "nothing" { "seen" } else { space };
     format!(
         "filters.path = 'made'\n[data.sess]\npath = 'sess'\n[data.table]\npath = 'table'\n\
          [data.people]\npath = 'people'\n[data.seen]\npath = 'seen'\n\
-         [user.default]\nfilters = ['seen']\nmakes-filters = true\n{space}"
+         [user.default]\nfilters = ['seen']\nmakes-filters = true\nspace = '{space}'\n"
     )
 }
 

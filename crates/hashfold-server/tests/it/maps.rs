@@ -408,7 +408,7 @@ fn filters_are_keys_of_another_type() {
     );
     let mut client = Client::of(&server);
     client.check("BF.ADD f x", "1");
-    client.check("SET f 1", WRONG_TYPE);
+    client.check("APPEND f 1", WRONG_TYPE);
     client.check("GET f", WRONG_TYPE);
     client.check("MGET f", "[nil]");
     client.check("TYPE f", "+MBbloom--");

@@ -171,6 +171,11 @@ impl FilterHome {
     /// Chooses the folder of a new filter: the one of its name, or the next free one with a number if another
     /// filter is there, or files that are to be removed. A crash leaves no filter in it until it is added.
     fn claim(&self, state: &mut State, key: &[u8]) -> Result<Arc<Path>, Error> {
+        if state.is_doubtful {
+            // The device may have an entry of the folder that is chosen here.
+            let names = state.names.clone();
+            self.publish(state, names)?;
+        }
         let base = name_of(key);
         let used: Vec<PathBuf> =
             self.read().values().map(|filter| filter.folder().to_owned()).collect();

@@ -106,9 +106,11 @@ impl FilterNames {
         self.0.remove(folder);
     }
 
-    /// Removes the entries of all folders but those that `is_there` accepts.
-    pub(super) fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
+    /// Removes the entries of all folders but those that `is_there` accepts. Returns whether there were any.
+    pub(super) fn keep(&mut self, is_there: impl Fn(&str) -> bool) -> bool {
+        let before = self.0.len();
         self.0.retain(|folder, _| is_there(folder));
+        self.0.len() < before
     }
 
     /// Returns the folders whose files are to be removed.

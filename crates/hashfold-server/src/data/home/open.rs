@@ -55,9 +55,12 @@ impl Opening {
         env.disk.sync_folder(folder)?;
         let mut names = FilterNames::read(env.disk.as_ref(), folder)?;
         let there = env.disk.list(folder)?;
-        names.keep(|name| there.iter().any(|other| other == name));
+        // The entries of folders that are gone must not be those of new folders.
+        let has_others = names.keep(|name| there.iter().any(|other| other == name));
+        let mut state = State::new(names);
+        state.is_doubtful = has_others;
         let now_ms = env.clock.unix_time().as_millis() as u64;
-        Ok(Opening { filters: Filters::new(), state: State::new(names), now_ms })
+        Ok(Opening { filters: Filters::new(), state, now_ms })
     }
 
     /// Returns the key of the filter in a folder, and when it expires; `None` if the folder has none.
