@@ -169,7 +169,7 @@ impl Server {
             values: Arc::new(ValueMemory::new(config.client_memory_bytes)),
             served: ArcSwap::from_pointee(Served { opened, users }),
             filter_home,
-            turns: FilterTurns::default(),
+            turns: Arc::new(FilterTurns::default()),
             dumps: Arc::default(),
             certificates,
             cluster,
@@ -545,7 +545,8 @@ fn look_for_versions(shared: &Shared, stop: &Signal) {
     });
 }
 
-/// Makes changes of filters and maps durable, and looks for those of other processes, until the server stops.
+/// Makes changes of filters and maps durable, looks for those of other processes, and removes filters that have
+/// expired, until the server stops.
 fn keep_filters(shared: &Shared, stop: &Signal) {
     let mut next_sync = shared.now() + SYNC_INTERVAL;
     repeat(shared, stop, |now| {
@@ -564,7 +565,10 @@ fn keep_filters(shared: &Shared, stop: &Signal) {
             shared.maps().for_each(|map| map.sync_each_second());
         }
         shared.dumps.forget_idle(now);
-        shared.filter_home.iter().for_each(|home| home.forget_idle(now));
+        if let Some(home) = &shared.filter_home {
+            home.forget_idle(now);
+            home.sweep();
+        }
     });
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     /// Filters that clients made.
     pub(crate) filter_home: Option<Arc<FilterHome>>,
     /// Whether filters are changed one command at a time, or a transaction at a time.
-    pub(crate) turns: FilterTurns,
+    pub(crate) turns: Arc<FilterTurns>,
     /// Dumps of filters that clients have begun.
     pub(crate) dumps: Arc<Dumps>,
     /// The certificates of encrypted connections.

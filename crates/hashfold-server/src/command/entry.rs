@@ -1,6 +1,9 @@
 //! A command of the table, and one call of it.
 
-use super::lookup::Lookup;
+use super::{
+    edit::{FilterEdit, Strings},
+    lookup::Lookup,
+};
 use crate::{data::Unit, protocol::Reply, session::Session, shared::Shared};
 use std::ops::Range;
 
@@ -121,6 +124,9 @@ pub(crate) type BeginLogin = fn(&mut Call<'_, '_>) -> Result<Login, String>;
 /// Reads and changes keys of a map; an error is the reply, and nothing is changed then.
 pub(crate) type Change = fn(&mut MapCall<'_, '_, '_>) -> Result<(), String>;
 
+/// Reads and changes keys of any type; an error is the reply, and nothing is changed then.
+pub(crate) type ChangeKeys = fn(&mut KeyCall<'_, '_>) -> Result<(), String>;
+
 /// What a login waits for.
 pub(crate) enum Login {
     /// Nothing: the reply is written.
@@ -141,6 +147,8 @@ pub(crate) enum Run {
     Lookup(fn(&Arguments<'_>) -> Result<Lookup, String>),
     /// Reads and changes keys of a map, on the map's thread. Other data sets refuse it.
     Change(Change),
+    /// Reads and changes keys of any type: strings of a map, on the map's thread, and filters everywhere.
+    Keys(ChangeKeys),
     /// Watches keys: those of a map on the map's thread.
     Watch,
     /// Does its work on another thread.
@@ -376,6 +384,38 @@ impl MapCall<'_, '_, '_> {
             None => self.reply.null(),
         }
         Ok(())
+    }
+}
+
+/// One call of a command that changes keys of any type.
+pub(crate) struct KeyCall<'a, 'b> {
+    /// The command's name, as errors give it.
+    pub(crate) name: &'a str,
+    pub(crate) arguments: Arguments<'a>,
+    pub(crate) strings: &'a mut dyn Strings,
+    pub(crate) filters: &'a mut FilterEdit,
+    pub(crate) reply: &'a mut Reply<'b>,
+}
+
+impl KeyCall<'_, '_> {
+    /// Replies `OK`.
+    pub(crate) fn ok(&mut self) -> Result<(), String> {
+        self.reply.simple("OK");
+        Ok(())
+    }
+
+    /// Replies with an integer.
+    pub(crate) fn integer(&mut self, number: i64) -> Result<(), String> {
+        self.reply.integer(number);
+        Ok(())
+    }
+
+    /// Whether there is a key, of whatever type.
+    ///
+    /// # Errors
+    /// The reply: its value cannot be read.
+    pub(crate) fn exists(&mut self, key: &[u8]) -> Result<bool, String> {
+        Ok(self.filters.get(key).is_some() || self.strings.get(key)?.is_some())
     }
 }
 

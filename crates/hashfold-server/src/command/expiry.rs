@@ -1,6 +1,7 @@
 //! Commands that say when keys expire: `EXPIRE` and its relatives, `PERSIST`.
 
-use super::entry::{Arguments, Change, Command, Group, MapCall, Run};
+use super::entry::{Arguments, ChangeKeys, Command, Group, KeyCall, Run};
+use hashfold::map::Expiring;
 
 pub(super) const COMMANDS: &[Command] = &[
     one("expire", -3, "Makes a key expire after seconds.", |call| expire(call, 1000, true)),
@@ -14,11 +15,8 @@ pub(super) const COMMANDS: &[Command] = &[
     one("persist", 2, "Makes a key not expire.", persist),
 ];
 
-const fn one(name: &'static str, arity: i32, summary: &'static str, run: Change) -> Command {
-    Command::new(name, arity, Group::Generic, summary, Run::Change(run))
-        .writes()
-        .fast()
-        .keys(1, 1, 1)
+const fn one(name: &'static str, arity: i32, summary: &'static str, run: ChangeKeys) -> Command {
+    Command::new(name, arity, Group::Generic, summary, Run::Keys(run)).writes().fast().keys(1, 1, 1)
 }
 
 /// Which keys get another time.
@@ -67,31 +65,57 @@ impl Conditions {
     }
 }
 
-fn expire(call: &mut MapCall<'_, '_, '_>, unit: i64, is_relative: bool) -> Result<(), String> {
+fn expire(call: &mut KeyCall<'_, '_>, unit: i64, is_relative: bool) -> Result<(), String> {
     let key = call.arguments.at(1);
     let conditions = Conditions::parse(&call.arguments)?;
     let number = call.arguments.integer(2)?;
-    let now = call.unit.now_ms() as i64;
+    let filter = call.filters.get(key);
+    let now = match filter {
+        Some(_) => call.filters.now_ms() as i64,
+        None => call.strings.now_ms() as i64,
+    };
     let start = if is_relative { now } else { 0 };
     let at = number.checked_mul(unit).filter(|ms| *ms <= i64::MAX - start).map(|ms| ms + start);
     let at = at.ok_or_else(|| format!("ERR invalid expire time in '{}' command", call.name))?;
-    let old = call.unit.get(key)?;
-    let Some(old) = old.filter(|old| conditions.allow(old.expires_at, at)).cloned() else {
-        return call.integer(0);
+    let is_changed = match filter {
+        Some(filter) if !conditions.allow(filter.expires_at(), at) => false,
+        Some(_) if at <= now => call.filters.remove(key)?,
+        Some(_) => call.filters.expire(key, Some(at as u64)).map(|()| true)?,
+        None => expire_string(call, key, conditions, (at, now))?,
     };
-    match at <= now {
-        true => call.unit.delete(key),
-        false => call.unit.put(key, old.value, Some(at as u64))?,
-    }
-    call.integer(1)
+    call.integer(i64::from(is_changed))
 }
 
-fn persist(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+/// Sets when a string expires. Returns whether there is one, and the conditions allow it.
+fn expire_string(
+    call: &mut KeyCall<'_, '_>,
+    key: &[u8],
+    conditions: Conditions,
+    (at, now): (i64, i64),
+) -> Result<bool, String> {
+    let old = call.strings.get(key)?;
+    let Some(old) = old.filter(|old| conditions.allow(old.expires_at, at)).cloned() else {
+        return Ok(false);
+    };
+    match at <= now {
+        true => call.strings.delete(key)?,
+        false => call.strings.put(key, Expiring { expires_at: Some(at as u64), ..old })?,
+    }
+    Ok(true)
+}
+
+fn persist(call: &mut KeyCall<'_, '_>) -> Result<(), String> {
     let key = call.arguments.at(1);
-    match call.unit.get(key)?.filter(|old| old.expires_at.is_some()).cloned() {
+    if let Some(filter) = call.filters.get(key) {
+        if filter.expires_at().is_some() {
+            call.filters.expire(key, None)?;
+        }
+        return call.integer(i64::from(filter.expires_at().is_some()));
+    }
+    match call.strings.get(key)?.filter(|old| old.expires_at.is_some()).cloned() {
         None => call.integer(0),
         Some(old) => {
-            call.unit.put(key, old.value, None)?;
+            call.strings.put(key, Expiring { expires_at: None, ..old })?;
             call.integer(1)
         }
     }

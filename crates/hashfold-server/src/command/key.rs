@@ -1,9 +1,10 @@
-//! Commands that remove, rename and copy keys of a map, whatever their values.
+//! Commands that remove, rename and copy keys, whatever they are: strings of a map, and filters.
 
 use super::{
     NOT_AN_INTEGER, SYNTAX_ERROR,
-    entry::{Arguments, Change, Command, Flag, Group, MapCall, Run},
+    entry::{Arguments, ChangeKeys, Command, Flag, Group, KeyCall, Run},
 };
+use hashfold::map::Expiring;
 
 pub(super) const COMMANDS: &[Command] = &[
     generic("del", -2, "Deletes keys.", delete).keys(1, -1, 1),
@@ -17,48 +18,82 @@ pub(super) const COMMANDS: &[Command] = &[
     flush("flushall"),
 ];
 
-const fn generic(name: &'static str, arity: i32, summary: &'static str, run: Change) -> Command {
-    Command::new(name, arity, Group::Generic, summary, Run::Change(run)).writes()
+const fn generic(
+    name: &'static str,
+    arity: i32,
+    summary: &'static str,
+    run: ChangeKeys,
+) -> Command {
+    Command::new(name, arity, Group::Generic, summary, Run::Keys(run)).writes()
 }
 
 const fn flush(name: &'static str) -> Command {
-    Command::new(name, -1, Group::Server, "Deletes all keys.", Run::Change(clear))
+    Command::new(name, -1, Group::Server, "Deletes all keys.", Run::Keys(clear))
         .writes()
         .with(Flag::Dangerous)
 }
 
-fn delete(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn delete(call: &mut KeyCall<'_, '_>) -> Result<(), String> {
     let mut deleted = 0;
     for key in call.arguments.from(1) {
-        if call.unit.get(key)?.is_some() {
-            call.unit.delete(key);
-            deleted += 1;
-        }
+        deleted += i64::from(delete_one(call, key)?);
     }
     call.integer(deleted)
 }
 
-fn rename(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+/// Deletes a key. Returns whether there was one.
+fn delete_one(call: &mut KeyCall<'_, '_>, key: &[u8]) -> Result<bool, String> {
+    if call.filters.remove(key)? {
+        call.strings.delete_hidden(key)?;
+        return Ok(true);
+    }
+    let is_there = call.strings.get(key)?.is_some();
+    if is_there {
+        call.strings.delete(key)?;
+    }
+    Ok(is_there)
+}
+
+fn rename(call: &mut KeyCall<'_, '_>) -> Result<(), String> {
     move_value(call, true)?;
     call.ok()
 }
 
-fn rename_absent(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn rename_absent(call: &mut KeyCall<'_, '_>) -> Result<(), String> {
     let is_moved = move_value(call, false)?;
     call.integer(i64::from(is_moved))
 }
 
 /// Moves a value, with the time at which it expires. Returns whether it was moved: not to its own key, and not to
 /// another one that exists, unless that is replaced.
-fn move_value(call: &mut MapCall<'_, '_, '_>, replaces: bool) -> Result<bool, String> {
+fn move_value(call: &mut KeyCall<'_, '_>, replaces: bool) -> Result<bool, String> {
     let (from, to) = (call.arguments.at(1), call.arguments.at(2));
-    let value = call.unit.get(from)?.cloned().ok_or("ERR no such key")?;
-    if from == to || (!replaces && call.unit.get(to)?.is_some()) {
+    let is_filter = call.filters.get(from).is_some();
+    let value = if is_filter { None } else { call.strings.get(from)?.cloned() };
+    if !is_filter && value.is_none() {
+        return Err("ERR no such key".into());
+    }
+    if from == to || (!replaces && call.exists(to)?) {
         return Ok(false);
     }
-    call.unit.put(to, value.value, value.expires_at)?;
-    call.unit.delete(from);
+    match value {
+        None => {
+            delete_one(call, to)?;
+            call.filters.rename(from, to)?;
+            call.strings.delete_hidden(from)?;
+        }
+        Some(value) => {
+            put_over(call, to, value)?;
+            call.strings.delete(from)?;
+        }
+    }
     Ok(true)
+}
+
+/// Puts a value in place of whatever has the key.
+fn put_over(call: &mut KeyCall<'_, '_>, key: &[u8], value: Expiring) -> Result<(), String> {
+    call.filters.remove(key)?;
+    call.strings.put(key, value)
 }
 
 /// Returns whether `COPY` replaces a value.
@@ -91,27 +126,30 @@ fn copy_replaces(arguments: &Arguments<'_>) -> Result<bool, String> {
     Ok(replaces)
 }
 
-fn copy(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn copy(call: &mut KeyCall<'_, '_>) -> Result<(), String> {
     let (from, to) = (call.arguments.at(1), call.arguments.at(2));
     let replaces = copy_replaces(&call.arguments)?;
     if from == to {
         return Err("ERR source and destination objects are the same".into());
     }
-    let Some(value) = call.unit.get(from)?.cloned() else { return call.integer(0) };
-    if !replaces && call.unit.get(to)?.is_some() {
+    let is_filter = call.filters.get(from).is_some();
+    let value = if is_filter { None } else { call.strings.get(from)?.cloned() };
+    if !is_filter && value.is_none() || !replaces && call.exists(to)? {
         return call.integer(0);
     }
-    call.unit.put(to, value.value, value.expires_at)?;
+    let Some(value) = value else { return Err("ERR not supported for this module key".into()) };
+    put_over(call, to, value)?;
     call.integer(1)
 }
 
-fn clear(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn clear(call: &mut KeyCall<'_, '_>) -> Result<(), String> {
     let arguments = call.arguments;
     let is_known = arguments.len() == 1
         || arguments.len() == 2 && (arguments.is(1, "sync") || arguments.is(1, "async"));
     if !is_known {
         return Err(SYNTAX_ERROR.into());
     }
-    call.unit.clear()?;
+    call.strings.clear()?;
+    call.filters.clear();
     call.ok()
 }

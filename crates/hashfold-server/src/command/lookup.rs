@@ -184,11 +184,9 @@ pub(crate) trait Values {
     /// Returns the value of a key.
     fn value(&self, i: usize) -> Value<'_>;
 
-    /// Returns the time at which a key expires, and the time now, in milliseconds since 1970. Only keys of maps
-    /// expire.
-    fn expiry(&self, _: usize) -> (Option<u64>, u64) {
-        (None, 0)
-    }
+    /// Returns the time at which a key expires, and the time now, in milliseconds since 1970. Keys of maps and
+    /// filters may expire.
+    fn expiry(&self, i: usize) -> (Option<u64>, u64);
 }
 
 impl Lookup {

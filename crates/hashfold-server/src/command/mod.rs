@@ -14,6 +14,7 @@ mod cluster;
 mod config;
 mod connection;
 mod durable;
+mod edit;
 mod entry;
 mod expiry;
 mod filter;
@@ -34,7 +35,10 @@ mod versions;
 pub(crate) use self::{
     acl::{Refusal, refusal},
     client::describe,
-    entry::{Arguments, Call, Command, Flag, JobReply, Keys, Login, MapCall, Run, Work, inside},
+    edit::{FilterEdit, FixedStrings, turn_groups},
+    entry::{
+        Arguments, Call, Command, Flag, JobReply, KeyCall, Keys, Login, MapCall, Run, Work, inside,
+    },
     keyspace::type_of,
     lookup::{Lookup, Value, Values},
     rules::CommandSet,
@@ -46,8 +50,13 @@ pub(crate) use self::{
 pub(crate) fn reads(found: Found, arguments: &Arguments<'_>) -> bool {
     match found.command.run {
         Run::Change(_) => string::reads_old(found.command.name, arguments),
-        run => matches!(run, Run::Lookup(_) | Run::Watch),
+        run => matches!(run, Run::Lookup(_) | Run::Watch | Run::Keys(_)),
     }
+}
+
+/// Whether a call that changes strings replaces its keys, whatever they are.
+pub(crate) fn replaces(found: Found, arguments: &Arguments<'_>) -> bool {
+    matches!(found.command.run, Run::Change(_)) && !reads(found, arguments)
 }
 
 /// The reply to commands with another number of arguments than they take.

@@ -47,6 +47,8 @@ pub(crate) struct FilterKey {
     seen: Mutex<Arc<CascadeStats>>,
     /// Whether the configuration does not have the filter any more.
     is_gone: AtomicBool,
+    /// The time at which the filter expires, in milliseconds since 1970; 0 if it does not.
+    expires_at: AtomicU64,
     /// Number of changes since the filter was opened, also those that other processes have made.
     changes: AtomicU64,
     /// Why changes could not be made durable, as long as they cannot.
@@ -162,6 +164,7 @@ impl FilterKey {
             seen: Mutex::new(Arc::new(seen)),
             handle: RwLock::new(handle),
             is_gone: AtomicBool::new(false),
+            expires_at: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             sync_error: Mutex::default(),
         }
@@ -177,6 +180,27 @@ impl FilterKey {
         String::from_utf8_lossy(&self.key).into_owned()
     }
 
+    /// Returns the folder that has the filter's files.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the time at which the filter expires, in milliseconds since 1970.
+    pub(crate) fn expires_at(&self) -> Option<u64> {
+        Some(self.expires_at.load(SeqCst)).filter(|at| *at > 0)
+    }
+
+    /// Whether the filter has not expired at this time, in milliseconds since 1970.
+    pub(crate) fn is_live(&self, now_ms: u64) -> bool {
+        self.expires_at().is_none_or(|at| at > now_ms)
+    }
+
+    /// Sets the time at which the filter expires, in milliseconds since 1970.
+    pub(crate) fn set_expiry(&self, at: Option<u64>) {
+        self.changes.fetch_add(1, SeqCst);
+        self.expires_at.store(at.unwrap_or(0), SeqCst);
+    }
+
     /// Whether the filter is a set or a multiset.
     pub(crate) fn duplicates(&self) -> Duplicates {
         self.duplicates
@@ -189,12 +213,33 @@ impl FilterKey {
     pub(crate) fn end(&self) -> Result<()> {
         self.is_gone.store(true, Relaxed);
         let flushed = self.flush();
+        drop(self.take());
+        flushed
+    }
+
+    /// Closes the filter without making its changes durable: its files will be removed. Its memory is free then.
+    pub(crate) fn retire(&self) {
+        if let Handle::Writer { filter, .. } = self.take() {
+            filter.abandon();
+        }
+    }
+
+    /// Closes the filter, and returns it under another key.
+    pub(crate) fn renamed(&self, key: &[u8]) -> FilterKey {
+        let filter = FilterKey::new(key, &self.folder, &self.memory, self.take());
+        filter.expires_at.store(self.expires_at.load(SeqCst), SeqCst);
+        let error = self.sync_error();
+        *filter.sync_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        filter
+    }
+
+    /// Closes the filter, and returns what it was. Waits for a change that is being made.
+    fn take(&self) -> Handle {
         let mut handle = self.handle.write().unwrap_or_else(PoisonError::into_inner);
         let stats = Box::new(handle.stats());
         self.changes.fetch_add(1, SeqCst);
-        *handle = Handle::Closed(stats);
         self.is_writable.store(false, Relaxed);
-        flushed
+        std::mem::replace(&mut *handle, Handle::Closed(stats))
     }
 
     /// Whether the filter was closed because the configuration does not have it any more.

@@ -7,7 +7,7 @@
 //! Until the last piece, the folder has no filter: neither clients nor a server that starts after a crash see
 //! a part of one.
 
-use super::space::MakeError;
+use super::home::MakeError;
 use crate::piece::{Dumped, Piece};
 use hashfold::{
     Env, ErrorKind, Seed,
@@ -19,7 +19,7 @@ use hashfold::{
 };
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
         mpsc::{Receiver, SyncSender, channel, sync_channel},
@@ -69,14 +69,23 @@ pub(crate) struct Loads {
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) env: Env,
-    pub(crate) folder: PathBuf,
+    /// A folder that no other filter gets as long as this is kept.
+    pub(crate) folder: Arc<Path>,
     pub(crate) memory_bytes: usize,
     /// The budget in which this memory is reserved.
     pub(crate) memory: MemoryBudget,
 }
 
-/// A filter that was loaded, and its memory.
-pub(crate) type Loaded = (CascadeFilter, Reserved);
+/// A filter that was loaded.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) filter: CascadeFilter,
+    pub(crate) memory: Reserved,
+    pub(crate) folder: Arc<Path>,
+}
+
+/// Chooses where a filter is made.
+type ChooseSite<'a> = dyn Fn() -> hashfold::Result<Site> + 'a;
 
 /// A filter that is being loaded.
 #[derive(Debug)]
@@ -91,6 +100,7 @@ struct Load {
     before: u32,
     pieces: SyncSender<Option<FingerprintBatch>>,
     outcome: Receiver<hashfold::Result<CascadeFilter>>,
+    folder: Arc<Path>,
     /// The time of the last piece, by the server's clock.
     touched: Duration,
     /// The memory of the filter; `None` after the last piece.
@@ -118,7 +128,7 @@ impl Loads {
         &self,
         key: &[u8],
         (piece, sum): (Piece, u32),
-        site: Site,
+        site: &ChooseSite<'_>,
         now: Duration,
     ) -> Result<Option<Loaded>, LoadError> {
         let known = self.lock().get(key).cloned();
@@ -140,7 +150,7 @@ impl Loads {
         if piece.number > 1 {
             return Err(LoadError::NotNext);
         }
-        let load = self.begin(key, &piece.of, site, now)?;
+        let load = self.begin(key, &piece.of, site()?, now)?;
         let mut load = load.lock().unwrap_or_else(PoisonError::into_inner);
         self.go_on(key, &mut load, (piece, sum), now)
     }
@@ -164,16 +174,26 @@ impl Loads {
         let memory = Some(site.memory.reserve(site.memory_bytes as u64)?);
         let (pieces, receiver) = sync_channel(PIECES_WAITING);
         let (sender, outcome) = channel();
-        let of = *of;
+        let (of, folder) = (*of, site.folder.clone());
         self.threads.spawn(Box::new(move || {
             let run = Pieces { seed: of.seed, universe: of.universe, receiver, is_done: false };
+            let built = build(&of, &site, run);
+            drop(site);
             // Nobody takes the outcome of a load that was given up.
-            let _ = sender.send(build(&of, &site, run));
+            let _ = sender.send(built);
         }));
-        let (next, taken, before, touched) = (1, 0, 0, now);
-        let load =
-            Load { of, next, taken, largest: None, before, pieces, outcome, touched, memory };
-        let load = Arc::new(Mutex::new(load));
+        let load = Arc::new(Mutex::new(Load {
+            of,
+            next: 1,
+            taken: 0,
+            largest: None,
+            before: 0,
+            pieces,
+            outcome,
+            folder,
+            touched: now,
+            memory,
+        }));
         running.insert(key.to_vec(), load.clone());
         Ok(load)
     }
@@ -242,8 +262,8 @@ impl Load {
             return Ok(None);
         }
         self.send(None)?;
-        let filter = self.outcome()?;
-        Ok(self.memory.take().map(|memory| (filter, memory)))
+        let (filter, folder) = (self.outcome()?, self.folder.clone());
+        Ok(self.memory.take().map(|memory| Loaded { filter, memory, folder }))
     }
 
     /// Passes fingerprints on, or the end of them.

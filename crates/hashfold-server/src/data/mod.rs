@@ -8,6 +8,7 @@
 mod description;
 mod dump;
 mod filter;
+mod home;
 mod latency;
 mod load;
 mod map;
@@ -23,11 +24,12 @@ pub(crate) use self::{
     description::Description,
     dump::{Dumps, NextPiece},
     filter::{Duplicates, FilterKey},
+    home::{FilterChange, FilterHome, MakeError},
     latency::OwnLatencies,
     load::LoadError,
     map::{MapSettings, MapWork, Outcome, ServedMap, State, TOO_LONG, Unit, Watch},
     set::{DataSet, gone, warming},
-    space::{FilterHome, MakeError, Space},
+    space::Space,
     turns::{FilterTurns, TurnGroup},
     view::View,
 };

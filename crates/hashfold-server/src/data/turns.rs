@@ -33,6 +33,11 @@ impl TurnGroup {
     pub(crate) fn of(key: &[u8]) -> TurnGroup {
         TurnGroup(slot_of(key) as usize % GROUPS)
     }
+
+    /// Returns the groups of all keys.
+    pub(crate) fn all() -> Vec<TurnGroup> {
+        (0..GROUPS).map(TurnGroup).collect()
+    }
 }
 
 impl FilterTurns {

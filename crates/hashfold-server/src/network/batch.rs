@@ -2,6 +2,7 @@
 
 use super::{
     on_map::MapGroup,
+    target::FoundFilter,
     values::{Room, ValueMemory},
 };
 use crate::{
@@ -40,8 +41,8 @@ pub(super) struct Group {
     /// The bytes of all keys, one after the other, and where each ends.
     key_bytes: Vec<u8>,
     key_ends: Vec<usize>,
-    /// Keys that are filters: their places among the keys, and their types.
-    filters: Vec<(usize, &'static str)>,
+    /// Keys that are filters, with their places among the keys.
+    filters: Vec<(usize, FoundFilter)>,
 }
 
 /// Requests that were not answered yet: lookups by view, and commands by map.
@@ -125,13 +126,18 @@ impl Group {
     }
 
     /// Notes that the key that was added last is a filter.
-    pub(super) fn last_key_is_filter(&mut self, kind: &'static str) {
-        self.filters.push((self.key_ends.len() - 1, kind));
+    pub(super) fn last_key_is_filter(&mut self, filter: FoundFilter) {
+        self.filters.push((self.key_ends.len() - 1, filter));
     }
 
     fn key(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.key_ends[i - 1] };
         &self.key_bytes[start..self.key_ends[i]]
+    }
+
+    fn filter(&self, i: usize) -> Option<FoundFilter> {
+        let found = self.filters.iter().find(|(place, _)| *place == i);
+        found.map(|(_, filter)| *filter)
     }
 
     /// Whether the lookups wait for no device.
@@ -189,8 +195,7 @@ impl Group {
             let first = part.keys();
             for i in request.keys.clone() {
                 part.push_key(self.key(i));
-                let kind = self.filters.iter().find(|(filter, _)| *filter == i);
-                kind.iter().for_each(|(_, kind)| part.last_key_is_filter(kind));
+                self.filter(i).into_iter().for_each(|filter| part.last_key_is_filter(filter));
             }
             part.requests.push(Request { keys: first..part.keys(), ..*request });
         }
@@ -314,8 +319,8 @@ impl Answers {
         self.errors.push(message);
     }
 
-    fn with_filters(mut self, filters: &[(usize, &'static str)]) -> Answers {
-        filters.iter().for_each(|(i, kind)| self.places[*i] = Place::Filter(kind));
+    fn with_filters(mut self, filters: &[(usize, FoundFilter)]) -> Answers {
+        filters.iter().for_each(|(i, filter)| self.places[*i] = Place::Filter(filter.kind));
         self
     }
 
@@ -365,6 +370,10 @@ impl Values for Answer<'_> {
             Place::Filter(kind) => Value::Filter(kind),
             Place::Error(error) => Value::Failed(&answers.errors[error]),
         }
+    }
+
+    fn expiry(&self, i: usize) -> (Option<u64>, u64) {
+        self.group.filter(self.keys.start + i).map_or((None, 0), |filter| filter.expiry)
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
     connection::{Connection, READ_BYTES, prepare},
     exec::{self, Executed, Execution},
     jobs::{Finished, Results},
+    on_filters,
     on_map::{ExecJob, KeyNames, MapGroup, MapJob, MapRequest, Phase},
     redirect::{ask, moved},
     target::{Target, refusal as write_refusal},
@@ -14,7 +15,7 @@ use super::{
 use crate::{
     command::{
         Arguments, Call, Flag, Found, JobReply, Login, Lookup, Refusal, Run, TABLE, Work, describe,
-        refusal, watch,
+        refusal, turn_groups, watch,
     },
     data::{OwnLatencies, TurnGroup},
     metrics::{ThreadMetrics, add as add_to},
@@ -461,7 +462,7 @@ impl EventLoop {
         }
         let asked = match found.command.run {
             Run::Lookup(parse) => parse(&arguments).map(|lookup| Some(What::Lookup(lookup))),
-            Run::Change(_) => Ok(Some(What::Change)),
+            Run::Change(_) | Run::Keys(_) => Ok(Some(What::Change)),
             Run::Watch => Ok(Some(What::Watch)),
             _ => Ok(None),
         };
@@ -593,6 +594,10 @@ impl EventLoop {
                 Ok(work) => job = Some(work),
                 Err(error) => call.reply.error(&error),
             },
+            Run::Keys(_) => match begin_on_filters(&call, found) {
+                Ok(work) => job = Some(work),
+                Err(error) => call.reply.error(&error),
+            },
             Run::Login(run) => match run(&mut call) {
                 Ok(Login::Done) => {}
                 Ok(Login::Open(work)) => job = Some(work),
@@ -612,10 +617,9 @@ impl EventLoop {
         }
         let is_silent = session.replies.silences();
         if let Some(work) = job {
-            let group = found.command.keys.places(arguments.len()).next();
-            let group = group.map(|place| TurnGroup::of(arguments.at(place)));
+            let turn = Turn::of(found, &arguments);
             let asked = AskedJob::new(&self.shared, found, &arguments, start, is_silent);
-            return self.start_job(place, Job { work, group, is_login, asked });
+            return self.start_job(place, Job { work, turn, is_login, asked });
         }
         let took = self.shared.now().saturating_sub(start);
         let failed = note_error(&self.shared, &output[written..]);
@@ -628,16 +632,24 @@ impl EventLoop {
     }
 
     /// Gives a job to another thread. The connection waits for it.
-    fn start_job(&mut self, place: usize, Job { work, group, is_login, asked }: Job) {
+    fn start_job(&mut self, place: usize, Job { work, turn, is_login, asked }: Job) {
         self.begin_wait(place);
         let connection = &self.connections[place];
         let (id, results) = (connection.session.client.id, self.results.clone());
         let executor = if is_login { &self.shared.passwords } else { &self.executor };
         let shared = self.shared.clone();
         executor.spawn(Box::new(move || {
-            let turn = group.map(|group| shared.turns.with_others(group));
-            let reply = work();
-            drop(turn);
+            let reply = match turn {
+                Turn::None => work(),
+                Turn::WithOthers(group) => {
+                    let _turn = shared.turns.with_others(group);
+                    work()
+                }
+                Turn::Alone(groups) => {
+                    let _turns = shared.turns.alone(groups);
+                    work()
+                }
+            };
             // The server may end with the reply; the executor must not be dropped in a thread of its own.
             drop(shared);
             results.put(Finished::Reply { place, id, reply, asked });
@@ -739,7 +751,7 @@ impl EventLoop {
     /// Gives commands on a map to its thread. Their connections wait.
     fn submit(&mut self, group: MapGroup) {
         group.places().for_each(|place| self.begin_wait(place));
-        group.submit(self.shared.now(), self.results.clone());
+        group.submit(self.shared.now(), &self.shared.turns, self.results.clone());
     }
 
     /// Writes the replies of commands on a map.
@@ -939,11 +951,36 @@ impl EventLoop {
 /// Work for another thread.
 struct Job {
     work: Work,
-    /// The group of the filter that the job is about, if it is about one.
-    group: Option<TurnGroup>,
+    turn: Turn,
     /// Whether a password is checked.
     is_login: bool,
     asked: AskedJob,
+}
+
+/// Which other commands on filters wait for a job.
+enum Turn {
+    /// None: the job is about no filter.
+    None,
+    /// Those that need a filter of this group for themselves.
+    WithOthers(TurnGroup),
+    /// All about filters of these groups.
+    Alone(Vec<TurnGroup>),
+}
+
+impl Turn {
+    fn of(found: Found, arguments: &Arguments<'_>) -> Turn {
+        if matches!(found.command.run, Run::Keys(_)) {
+            return Turn::Alone(turn_groups(found.command, arguments));
+        }
+        let first = found.command.keys.places(arguments.len()).next();
+        first.map_or(Turn::None, |at| Turn::WithOthers(TurnGroup::of(arguments.at(at))))
+    }
+}
+
+/// Begins a command that changes filters, in a space whose strings clients do not change.
+fn begin_on_filters(call: &Call<'_, '_>, found: Found) -> Result<Work, String> {
+    let target = Target::of(call.session, &call.arguments, found.command.keys)?;
+    on_filters::begin(call, found, &target)
 }
 
 /// What the end of a job needs to know about its command.
@@ -1022,13 +1059,18 @@ fn add(
         (What::Lookup(lookup), _) if !is_of_map(lookup) => {
             Ok(add_lookup(shared, session, asked, (lookup, target), arguments, batch))
         }
-        (What::Change, Some(map)) if map.refusal().is_some() => {
-            Err(write_refusal(session, asked.found.command, map.refusal()))
+        (What::Change, map) if map.is_none_or(|map| map.refusal().is_some()) => {
+            let command = asked.found.command;
+            match target.space_of_filters(command, arguments) {
+                Some(_) => Ok(Added::Elsewhere),
+                None => Err(write_refusal(session, command, map.and_then(|map| map.refusal()))),
+            }
         }
-        (What::Change, None) => Err(write_refusal(session, asked.found.command, None)),
         (What::Watch, None) => Ok(Added::Elsewhere),
         (_, Some(_)) => Ok(add_on_map(shared, session, asked, &target, arguments, batch)),
-        (What::Lookup(_), None) => unreachable!("lookups in other data sets are added above"),
+        (What::Lookup(_) | What::Change, None) => {
+            unreachable!("what is in other data sets is handled above")
+        }
     }
 }
 
@@ -1078,13 +1120,13 @@ fn add_on_map(
         Some(_) => return Added::Later,
     };
     session.client.note(shared.now(), asked.found.number);
-    let filters = target.filters(arguments, asked.found.command.keys);
+    let space = target.space_with_filters().cloned();
     let request = MapRequest {
         place: asked.place,
         id: session.client.id,
         protocol: session.protocol,
         is_silent: session.replies.silences(),
-        keys: KeyNames { are_named: target.is_named, filters },
+        keys: KeyNames { are_named: target.is_named, space },
     };
     batch.maps[number].push(asked.found, arguments, request);
     Added::To(GroupId::Map(number))

@@ -3,13 +3,14 @@
 use super::{
     batch::{Group, Request, TOO_LARGE, VALUES_BYTES_MAX},
     event_loop::note_error,
-    on_map::{self, KeyNames},
+    on_filters,
+    on_map::{self, KeyNames, Turns},
     redirect::moved,
     target::{Target, refusal},
     values::Room,
 };
 use crate::{
-    command::{Arguments, Call, Command, Flag, Found, Run},
+    command::{Arguments, Call, Command, Flag, Found, Run, turn_groups},
     data::{ServedMap, TurnGroup, Unit, View},
     protocol::Reply,
     session::{Replies, Session},
@@ -170,7 +171,7 @@ impl Execution {
     /// Runs the commands, those on a map in `unit`. If a key that is watched has changed, it runs none.
     pub(super) fn run(self, unit: Option<&mut Unit<'_>>) -> Executed {
         let Execution { shared, session, transaction, watched, begun } = self;
-        let _turns = shared.turns.alone(filter_groups(&transaction));
+        let _turns = shared.turns.alone(filter_groups(&session, &transaction));
         let (output, notes, reads) = (Vec::new(), Vec::new(), Vec::new());
         let room = Room::default();
         let mut executed = Executed { begun, session, output, room, notes, reads };
@@ -211,15 +212,24 @@ fn is_quick(command: &Command) -> bool {
 
 /// Whether a command reads or changes keys of a table, a store or a map.
 fn is_of_data(found: Found) -> bool {
-    matches!(found.command.run, Run::Lookup(_) | Run::Change(_))
+    matches!(found.command.run, Run::Lookup(_)) || is_change(found.command)
 }
 
-/// Returns the groups of the filters that the commands are about: keys of jobs are filters.
-fn filter_groups(transaction: &Transaction) -> Vec<TurnGroup> {
-    let jobs = transaction.commands().filter(|(it, _)| matches!(it.command.run, Run::Job(_)));
-    let groups = jobs.flat_map(|(found, arguments)| {
-        let places = found.command.keys.places(arguments.len());
-        places.map(move |place| TurnGroup::of(arguments.at(place)))
+/// Whether a command changes keys.
+fn is_change(command: &Command) -> bool {
+    matches!(command.run, Run::Change(_) | Run::Keys(_))
+}
+
+/// Returns the groups of the filters that the commands are about: keys of jobs are filters, and others may be.
+fn filter_groups(session: &Session, transaction: &Transaction) -> Vec<TurnGroup> {
+    let has_filters = session.space().is_some_and(|space| space.has_filters());
+    let groups = transaction.commands().flat_map(|(found, arguments)| match found.command.run {
+        Run::Job(_) => {
+            let places = found.command.keys.places(arguments.len());
+            places.map(|place| TurnGroup::of(arguments.at(place))).collect()
+        }
+        _ if has_filters && is_change(found.command) => turn_groups(found.command, &arguments),
+        _ => Vec::new(),
     });
     groups.collect()
 }
@@ -295,14 +305,17 @@ impl Executed {
             return false;
         }
         let (start, written) = (shared.now(), self.output.len());
-        let refused = map.refusal().filter(|_| matches!(found.command.run, Run::Change(_)));
-        let filters = target.filters(&arguments, keys);
-        let names = KeyNames { are_named: target.is_named, filters };
+        let refused = map.refusal().filter(|_| is_change(found.command));
+        if refused.is_some() && target.space_of_filters(found.command, &arguments).is_some() {
+            return false;
+        }
+        let space = target.space_with_filters().cloned();
+        let names = KeyNames { are_named: target.is_named, space };
         let mut reply = Reply::new(&mut self.output, self.session.protocol);
         let called = match refused {
             _ if written > VALUES_BYTES_MAX => Err(TOO_LARGE.into()),
             Some(reason) => Err(refusal(&self.session, found.command, Some(reason))),
-            None => on_map::call(unit, (found, &arguments), &names, &mut reply),
+            None => on_map::call(unit, (found, &arguments), (&names, Turns::Taken), &mut reply),
         };
         let done = called.unwrap_or_else(|error| {
             self.output.truncate(written);
@@ -414,10 +427,10 @@ impl Executed {
                 Ok(None)
             }
             Run::Job(run) => run(&mut call).map(Some),
-            Run::Change(_) => match Target::of(call.session, &arguments, found.command.keys) {
-                Ok(_) => Err(refusal(call.session, found.command, None)),
-                Err(error) => Err(error),
-            },
+            Run::Change(_) | Run::Keys(_) => {
+                let target = Target::of(call.session, &arguments, found.command.keys);
+                target.and_then(|target| on_filters::begin(&call, found, &target)).map(Some)
+            }
             Run::Lookup(_) | Run::Login(_) | Run::Exec | Run::Watch | Run::Group(_) => {
                 unreachable!("lookups are answered together; others are not queued")
             }

@@ -16,6 +16,7 @@ mod event_loop;
 mod exec;
 mod jobs;
 mod listener;
+mod on_filters;
 mod on_map;
 mod redirect;
 mod target;

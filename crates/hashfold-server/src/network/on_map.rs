@@ -5,12 +5,14 @@ use super::{
     batch::{TOO_LARGE, VALUES_BYTES_MAX},
     exec::{Executed, Execution},
     jobs::{Finished, Results},
+    target::FoundFilter,
 };
 use crate::{
     command::{
-        Arguments, Found, Lookup, MapCall, Run, TABLE, Value, Values, WRONG_TYPE, inside, reads,
+        Arguments, FilterEdit, Found, KeyCall, Lookup, MapCall, Run, TABLE, Value, Values,
+        WRONG_TYPE, inside, reads, replaces, turn_groups,
     },
-    data::{MapWork, Outcome, ServedMap, State, Unit, Watch},
+    data::{FilterTurns, MapWork, Outcome, ServedMap, Space, State, Unit, Watch},
     protocol::{Protocol, Reply},
     transaction::Calls,
 };
@@ -42,8 +44,15 @@ pub(super) struct MapRequest {
 pub(super) struct KeyNames {
     /// Whether they name their space, as in `people:{4711}`.
     pub(super) are_named: bool,
-    /// Those that are filters: their places among the keys, and their types.
-    pub(super) filters: Vec<(usize, &'static str)>,
+    /// Their space, if they may be filters.
+    pub(super) space: Option<Arc<Space>>,
+}
+
+impl KeyNames {
+    /// Returns the filter that a key is at this moment.
+    fn filter(&self, key: &[u8]) -> Option<FoundFilter> {
+        FoundFilter::of(self.space.as_ref()?, key)
+    }
 }
 
 impl MapGroup {
@@ -68,10 +77,10 @@ impl MapGroup {
     }
 
     /// Gives the requests to the thread of the map.
-    pub(super) fn submit(self, start: Duration, results: Results) {
+    pub(super) fn submit(self, start: Duration, turns: &Arc<FilterTurns>, results: Results) {
         let MapGroup { map, requests, calls } = self;
-        let (output, replies) = (Vec::new(), Vec::new());
-        map.submit(Box::new(MapJob { requests, calls, start, output, replies, results }));
+        let (turns, output, replies) = (turns.clone(), Vec::new(), Vec::new());
+        map.submit(Box::new(MapJob { requests, calls, start, turns, output, replies, results }));
     }
 }
 
@@ -82,6 +91,7 @@ pub(super) struct MapJob {
     pub(super) calls: Calls,
     /// The time of their turn.
     pub(super) start: Duration,
+    turns: Arc<FilterTurns>,
     output: Vec<u8>,
     pub(super) replies: Vec<MapReply>,
     results: Results,
@@ -117,7 +127,8 @@ impl MapJob {
         let start = self.output.len();
         let mut unit = state.unit();
         let mut reply = Reply::new(&mut self.output, request.protocol);
-        let called = call(&mut unit, (found, &arguments), &request.keys, &mut reply);
+        let turns = Turns::Take(&self.turns);
+        let called = call(&mut unit, (found, &arguments), (&request.keys, turns), &mut reply);
         let ended = called.and_then(|done| Ok((unit.end()?, done)));
         let (unit, done) = ended.unwrap_or_else(|error| {
             self.output.truncate(start);
@@ -169,6 +180,15 @@ fn visit_read(
     }
 }
 
+/// How a command that changes filters gets them for itself.
+#[derive(Clone, Copy)]
+pub(super) enum Turns<'a> {
+    /// Other commands on the filters wait from now on.
+    Take(&'a FilterTurns),
+    /// They wait already.
+    Taken,
+}
+
 /// Runs a command on a map, and writes its reply.
 ///
 /// # Errors
@@ -176,16 +196,20 @@ fn visit_read(
 pub(super) fn call(
     unit: &mut Unit<'_>,
     (found, arguments): (Found, &Arguments<'_>),
-    keys: &KeyNames,
+    (keys, turns): (&KeyNames, Turns<'_>),
     reply: &mut Reply<'_>,
 ) -> Result<Done, String> {
     let places = keys.are_named.then(|| arguments.places_inside(found.command.keys));
     let arguments = places.as_ref().map_or(*arguments, |places| arguments.with_places(places));
     match found.command.run {
-        Run::Change(_) if !keys.filters.is_empty() => Err(WRONG_TYPE.into()),
-        Run::Change(change) => {
-            let name = TABLE.full_name(found.number);
-            change(&mut MapCall { name, arguments, unit, reply })?;
+        Run::Change(_) | Run::Keys(_) => {
+            let places = found.command.keys.places(arguments.len());
+            let is_filter = places.map(|at| arguments.at(at)).any(|key| keys.filter(key).is_some());
+            let is_of_all = keys.space.is_some() && found.command.keys.count(arguments.len()) == 0;
+            match is_filter || is_of_all {
+                true => change_with_filters(unit, (found, arguments), (keys, turns), reply)?,
+                false => change(unit, (found, arguments), &mut FilterEdit::new(None), reply)?,
+            }
             Ok(Done::default())
         }
         Run::Lookup(parse) => look_up(unit, parse(&arguments)?, (found, &arguments), keys, reply),
@@ -196,6 +220,48 @@ pub(super) fn call(
             Ok(Done { watches: watches?, ..Done::default() })
         }
     }
+}
+
+/// Runs a command that changes keys.
+fn change(
+    unit: &mut Unit<'_>,
+    (found, arguments): (Found, Arguments<'_>),
+    filters: &mut FilterEdit,
+    reply: &mut Reply<'_>,
+) -> Result<(), String> {
+    let name = TABLE.full_name(found.number);
+    match found.command.run {
+        Run::Change(change) => change(&mut MapCall { name, arguments, unit, reply }),
+        Run::Keys(run) => run(&mut KeyCall { name, arguments, strings: unit, filters, reply }),
+        _ => unreachable!("the caller runs others"),
+    }
+}
+
+/// Runs a command that changes keys, some of which are filters. Filters are changed at once, strings with the
+/// other changes of the unit: a crash in between leaves only those of the filters.
+fn change_with_filters(
+    unit: &mut Unit<'_>,
+    (found, arguments): (Found, Arguments<'_>),
+    (keys, turns): (&KeyNames, Turns<'_>),
+    reply: &mut Reply<'_>,
+) -> Result<(), String> {
+    let is_of_strings = matches!(found.command.run, Run::Change(_));
+    if is_of_strings && !replaces(found, &arguments) {
+        return Err(WRONG_TYPE.into());
+    }
+    let _turns = match turns {
+        Turns::Take(turns) => turns.alone(turn_groups(found.command, &arguments)),
+        Turns::Taken => Vec::new(),
+    };
+    let saved = unit.save();
+    let mut filters = FilterEdit::new(keys.space.clone());
+    let changed = change(unit, (found, arguments), &mut filters, reply).and_then(|()| {
+        for at in found.command.keys.places(arguments.len()).filter(|_| is_of_strings) {
+            filters.remove(arguments.at(at))?;
+        }
+        if filters.is_changed() { unit.check_durable() } else { Ok(()) }
+    });
+    changed.and_then(|()| filters.apply()).inspect_err(|_| unit.go_back(saved))
 }
 
 fn look_up(
@@ -210,9 +276,8 @@ fn look_up(
     unit.load(&keys);
     let (mut done, mut found, mut bytes) = (Done::default(), Vec::new(), 0);
     for (i, key) in keys.iter().enumerate() {
-        let filter = names.filters.iter().find(|(filter, _)| *filter == i);
-        let one = match (filter, unit.get(key)) {
-            (Some((_, kind)), _) => One::Filter(kind),
+        let one = match (names.filter(key), unit.get(key)) {
+            (Some(filter), _) => One::Filter(filter),
             (None, Err(error)) => One::Failed(error),
             (None, Ok(None)) => One::Absent,
             (None, Ok(Some(value))) if lookup.needs_values() => One::Present(value.clone()),
@@ -247,7 +312,7 @@ enum One {
     Absent,
     /// Without its bytes, if the lookup does not need them.
     Present(Expiring),
-    Filter(&'static str),
+    Filter(FoundFilter),
     Failed(String),
 }
 
@@ -264,17 +329,17 @@ impl Values for UnitValues<'_> {
         match &self.found[i] {
             One::Absent => Value::Absent,
             One::Present(value) => Value::Present(&value.value),
-            One::Filter(kind) => Value::Filter(kind),
+            One::Filter(filter) => Value::Filter(filter.kind),
             One::Failed(error) => Value::Failed(error),
         }
     }
 
     fn expiry(&self, i: usize) -> (Option<u64>, u64) {
-        let at = match &self.found[i] {
-            One::Present(value) => value.expires_at,
-            _ => None,
-        };
-        (at, self.now_ms)
+        match &self.found[i] {
+            One::Present(value) => (value.expires_at, self.now_ms),
+            One::Filter(filter) => filter.expiry,
+            One::Absent | One::Failed(_) => (None, self.now_ms),
+        }
     }
 }
 

@@ -2,11 +2,31 @@
 
 use super::batch::Group;
 use crate::{
-    command::{Arguments, Command, Keys, Lookup, inside, type_of},
+    command::{Arguments, Command, Keys, Lookup, Run, type_of},
     data::{ServedMap, Space, View},
     session::Session,
 };
 use std::{ops::Range, sync::Arc};
+
+/// A key that is a filter, as lookups see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoundFilter {
+    /// The name of its type.
+    pub(super) kind: &'static str,
+    /// The time at which it expires, and the time now, in milliseconds since 1970.
+    pub(super) expiry: (Option<u64>, u64),
+}
+
+impl FoundFilter {
+    /// Looks for a filter of a space.
+    pub(super) fn of(space: &Space, key: &[u8]) -> Option<FoundFilter> {
+        let filter = space.filter(key)?;
+        let expires_at = filter.expires_at();
+        let home = space.home().filter(|_| expires_at.is_some());
+        let now_ms = home.map_or(0, |home| home.now_ms());
+        Some(FoundFilter { kind: type_of(&filter), expiry: (expires_at, now_ms) })
+    }
+}
 
 /// The space of a lookup's keys.
 pub(super) struct Target {
@@ -34,12 +54,11 @@ impl Target {
             }
             None => {
                 let (view, space) = (session.view()?, session.space().cloned());
-                let target = Target { view, space, is_named: false };
+                let mut keys = keys.places(arguments.len()).map(|at| arguments.at(at));
+                let is_filter = |key| space.as_ref().is_some_and(|space| space.filter(key).is_some());
                 match session.choice() {
-                    Some(choice) if target.filters(arguments, keys).is_empty() => {
-                        Err(choice.to_owned())
-                    }
-                    _ => Ok(target),
+                    Some(choice) if !keys.any(is_filter) => Err(choice.to_owned()),
+                    _ => Ok(Target { view, space, is_named: false }),
                 }
             }
         }
@@ -58,19 +77,23 @@ impl Target {
         self.map().filter(|map| map.refusal().is_none() || matches!(lookup, Lookup::Expiry(_)))
     }
 
-    /// Returns the filters among the keys of a call: their places among the keys, and their types.
-    pub(super) fn filters(
+    /// Returns the space, if its keys may be filters.
+    pub(super) fn space_with_filters(&self) -> Option<&Arc<Space>> {
+        self.space.as_ref().filter(|space| space.has_filters())
+    }
+
+    /// Returns the space, if a command on its keys may change filters: it has a home for them, or one of the keys
+    /// is a filter.
+    pub(super) fn space_of_filters(
         &self,
+        command: &Command,
         arguments: &Arguments<'_>,
-        keys: Keys,
-    ) -> Vec<(usize, &'static str)> {
-        let Some(space) = self.space.as_ref() else { return Vec::new() };
-        let all = keys.places(arguments.len()).map(|at| arguments.at(at)).enumerate();
-        let filter = |(i, key)| {
-            let key = if self.is_named { inside(key) } else { key };
-            space.filter(key).map(|filter| (i, type_of(&filter)))
-        };
-        all.filter_map(filter).collect()
+    ) -> Option<&Arc<Space>> {
+        let space = self.space_with_filters()?;
+        let mut keys = command.keys.places(arguments.len()).map(|at| arguments.at(at));
+        let is_of_filters = matches!(command.run, Run::Keys(_))
+            && (space.home().is_some() || keys.any(|key| space.filter(key).is_some()));
+        is_of_filters.then_some(space)
     }
 
     /// Adds the keys of a call to a group, and returns their range there.
@@ -86,9 +109,8 @@ impl Target {
             let inside = session.other_space(key).filter(|_| self.is_named);
             let key = inside.map_or(key, |(_, inside)| inside);
             group.push_key(key);
-            if let Some(filter) = self.space.as_ref().and_then(|space| space.filter(key)) {
-                group.last_key_is_filter(type_of(&filter));
-            }
+            let filter = self.space.as_ref().and_then(|space| FoundFilter::of(space, key));
+            filter.into_iter().for_each(|filter| group.last_key_is_filter(filter));
         }
         first..group.keys()
     }

@@ -40,6 +40,11 @@ impl<'a> Reply<'a> {
         self.out.len()
     }
 
+    /// Writes bytes that are replies already.
+    pub fn append(&mut self, replies: &[u8]) {
+        self.out.extend_from_slice(replies);
+    }
+
     /// Writes a line of text: `OK`, `PONG`.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());

@@ -4,7 +4,7 @@ use hashfold::{
     Env, Filter, FilterOptions, Store, StoreOptions, TableBuilder,
     map::{Map, MapOptions},
     table::TableOptions,
-    work::{Clock as _, SystemClock},
+    work::{Clock, Signal, SystemClock},
 };
 use hashfold_server::{Config, Server, StartError};
 use std::{
@@ -13,6 +13,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     os::unix::fs::FileExt as _,
     path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
     time::Duration,
 };
 use tempfile::TempDir;
@@ -103,6 +104,26 @@ impl Home {
         let text = format!("listen = ['127.0.0.1:0']\n{text}");
         let config = Config::parse(&text, "test.toml", self.0.path()).unwrap();
         Server::start(config, env)
+    }
+}
+
+/// A clock whose calendar can be set forward.
+#[derive(Debug, Default)]
+pub(crate) struct Calendar {
+    pub(crate) ahead_ms: AtomicU64,
+}
+
+impl Clock for Calendar {
+    fn now(&self) -> Duration {
+        SystemClock.now()
+    }
+
+    fn unix_time(&self) -> Duration {
+        SystemClock.unix_time() + Duration::from_millis(self.ahead_ms.load(SeqCst))
+    }
+
+    fn wait(&self, signal: &Signal, seen: u64, deadline: Duration) {
+        SystemClock.wait(signal, seen, deadline);
     }
 }
 

@@ -5,6 +5,7 @@ mod clients;
 mod cluster;
 mod deploy;
 mod dumps;
+mod filter_keys;
 mod filters;
 mod fixture;
 mod hostile;

@@ -1,11 +1,10 @@
 //! Maps: commands that change keys, transactions, expiry, durability.
 
-use crate::fixture::{Client, Home, request};
+use crate::fixture::{Calendar, Client, Home, request};
 use hashfold::{
     Env, ErrorKind, Place, Result,
     io::{BlockFile, Disk, DiskLayer, Extent, OsDisk},
     map::{Map, MapOptions},
-    work::{Clock, Signal, SystemClock},
 };
 use hashfold_server::Server;
 use std::{
@@ -13,9 +12,8 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::Duration,
 };
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -28,26 +26,6 @@ fn serve(home: &Home, line: &str) -> Server {
 
 fn file(line: &str) -> String {
     format!("[data.sess]\npath = 'sess'\n{line}\n[user.default]\nspace = 'sess'\n")
-}
-
-/// A clock whose calendar can be set forward.
-#[derive(Debug, Default)]
-struct Calendar {
-    ahead_ms: AtomicU64,
-}
-
-impl Clock for Calendar {
-    fn now(&self) -> Duration {
-        SystemClock.now()
-    }
-
-    fn unix_time(&self) -> Duration {
-        SystemClock.unix_time() + Duration::from_millis(self.ahead_ms.load(SeqCst))
-    }
-
-    fn wait(&self, signal: &Signal, seen: u64, deadline: Duration) {
-        SystemClock.wait(signal, seen, deadline);
-    }
 }
 
 #[test]
@@ -456,7 +434,7 @@ fn filters_are_keys_of_another_type() {
     );
     let mut client = Client::of(&server);
     client.check("BF.ADD f x", "1");
-    client.check("SET f 1", WRONG_TYPE);
+    client.check("APPEND f 1", WRONG_TYPE);
     client.check("GET f", WRONG_TYPE);
     client.check("MGET f", "[nil]");
     client.check("TYPE f", "+MBbloom--");

@@ -41,6 +41,8 @@ pub struct Filter {
     cascade: CascadeFilter,
     /// Hashes of the keys of a batch.
     hashes: Vec<KeyHash>,
+    /// Whether changes that are not durable may be lost.
+    is_abandoned: bool,
 }
 
 impl Filter {
@@ -185,6 +187,11 @@ impl Filter {
         self.flush()
     }
 
+    /// Closes the filter without making changes durable: before its folder is removed.
+    pub fn abandon(mut self) {
+        self.is_abandoned = true;
+    }
+
     fn hash_all<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
         let cascade = &self.cascade;
         self.hashes.clear();
@@ -194,14 +201,14 @@ impl Filter {
 
 impl From<CascadeFilter> for Filter {
     fn from(cascade: CascadeFilter) -> Filter {
-        Filter { cascade, hashes: Vec::new() }
+        Filter { cascade, hashes: Vec::new(), is_abandoned: false }
     }
 }
 
 impl Drop for Filter {
     fn drop(&mut self) {
         // Errors cannot be returned from here; `close` returns them.
-        if !thread::panicking() {
+        if !self.is_abandoned && !thread::panicking() {
             let _ = self.flush();
         }
     }
@@ -307,6 +314,18 @@ mod tests {
             let reader = FilterReader::open_with(&folder, &ReadOptions::new().env(env.clone()));
             assert_eq!(reader.unwrap().contains_many(&keys).unwrap(), [false, false, false, true]);
         }
+    }
+
+    #[test]
+    fn a_filter_that_is_abandoned_writes_nothing_more() {
+        let env = Env::simulated(1);
+        let mut filter = Filter::create("filter", options(&env)).unwrap();
+        filter.insert("a").unwrap();
+        filter.flush().unwrap();
+        filter.insert("b").unwrap();
+        filter.abandon();
+        let filter = Filter::open_or_create("filter", options(&env)).unwrap();
+        assert_eq!(filter.contains_many(&["a", "b"]).unwrap(), [true, false]);
     }
 
     #[test]

@@ -61,6 +61,13 @@ pub(crate) struct Unit<'s> {
     is_cleared: bool,
 }
 
+/// The changes of a unit at a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved {
+    changes: BTreeMap<Vec<u8>, Option<Expiring>>,
+    is_cleared: bool,
+}
+
 /// The keys that a unit has changed so far, and whether each is there now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
@@ -349,6 +356,29 @@ impl Unit<'_> {
         }
     }
 
+    /// Returns the changes so far, to come back to.
+    pub(crate) fn save(&self) -> Saved {
+        Saved { changes: self.changes.clone(), is_cleared: self.is_cleared }
+    }
+
+    /// Takes all changes back that came after others.
+    pub(crate) fn go_back(&mut self, saved: Saved) {
+        (self.changes, self.is_cleared) = (saved.changes, saved.is_cleared);
+    }
+
+    /// Refuses changes that could not be made durable.
+    ///
+    /// # Errors
+    /// The reply, if there are changes, and the last ones could not be made durable.
+    pub(crate) fn check_durable(&self) -> Result<(), String> {
+        match self.state.core.sync_error() {
+            Some(error) if !self.changes.is_empty() || self.is_cleared => {
+                Err(format!("MISCONF changes cannot be made durable: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Deletes all keys.
     pub(crate) fn clear(&mut self) -> Result<(), String> {
         for key in self.state.core.watches.keys() {
@@ -391,16 +421,14 @@ impl Unit<'_> {
     /// # Errors
     /// The reply: its changes are too large to be written at once, or cannot be made durable. None is made.
     pub(crate) fn end(self) -> Result<u64, String> {
+        if self.changes.is_empty() && !self.is_cleared {
+            return Ok(self.state.unit);
+        }
+        if self.state.outcome.failure(self.state.unit).is_some() {
+            return Ok(self.state.unit);
+        }
+        self.check_durable()?;
         let Unit { state, changes, is_cleared } = self;
-        if changes.is_empty() && !is_cleared {
-            return Ok(state.unit);
-        }
-        if state.outcome.failure(state.unit).is_some() {
-            return Ok(state.unit);
-        }
-        if let Some(error) = state.core.sync_error() {
-            return Err(format!("MISCONF changes cannot be made durable: {error}"));
-        }
         let size = |(key, value): (&Vec<u8>, &Option<Expiring>)| change(key, value.as_ref()).size();
         let bytes: usize = changes.iter().map(size).sum();
         if bytes > Map::WRITE_BYTES_MAX {

@@ -1,0 +1,211 @@
+//! What commands on keys of any type see and change: the strings of a data set, and the filters beside them.
+
+use super::entry::{Arguments, Command};
+use crate::data::{FilterChange, FilterKey, Space, TurnGroup, Unit, View};
+use hashfold::{ErrorClass, map::Expiring};
+use std::sync::Arc;
+
+/// The strings of a data set, as commands on keys of any type see and change them. An error is the reply.
+pub(crate) trait Strings {
+    /// Returns the time in milliseconds since 1970.
+    fn now_ms(&self) -> u64;
+
+    /// Returns the value of a key.
+    fn get(&mut self, key: &[u8]) -> Result<Option<&Expiring>, String>;
+
+    /// Puts a value.
+    fn put(&mut self, key: &[u8], value: Expiring) -> Result<(), String>;
+
+    /// Deletes a key.
+    fn delete(&mut self, key: &[u8]) -> Result<(), String>;
+
+    /// Deletes the string that a filter of the same key hides, if strings can be deleted.
+    fn delete_hidden(&mut self, key: &[u8]) -> Result<(), String>;
+
+    /// Deletes all keys that can be deleted.
+    fn clear(&mut self) -> Result<(), String>;
+}
+
+impl Strings for Unit<'_> {
+    fn now_ms(&self) -> u64 {
+        Unit::now_ms(self)
+    }
+
+    fn get(&mut self, key: &[u8]) -> Result<Option<&Expiring>, String> {
+        Unit::get(self, key)
+    }
+
+    fn put(&mut self, key: &[u8], value: Expiring) -> Result<(), String> {
+        Unit::put(self, key, value.value, value.expires_at)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), String> {
+        Unit::delete(self, key);
+        Ok(())
+    }
+
+    fn delete_hidden(&mut self, key: &[u8]) -> Result<(), String> {
+        if Unit::get(self, key)?.is_some() {
+            Unit::delete(self, key);
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), String> {
+        Unit::clear(self)
+    }
+}
+
+/// The strings of a table, a store, or a map that is served for reading: commands are refused that are about one
+/// of them.
+pub(crate) struct FixedStrings {
+    /// The data, or the error reply if there are none yet.
+    pub(crate) view: Result<Option<Arc<View>>, String>,
+    /// The reply to commands that would change a string.
+    pub(crate) refusal: String,
+    /// Whether the user makes filters, which a command on all keys deletes.
+    pub(crate) has_home: bool,
+}
+
+impl Strings for FixedStrings {
+    fn now_ms(&self) -> u64 {
+        0
+    }
+
+    fn get(&mut self, key: &[u8]) -> Result<Option<&Expiring>, String> {
+        let Some(view) = self.view.as_ref().map_err(String::clone)? else { return Ok(None) };
+        let mut is_there = false;
+        let found = view.get_with(key, &mut |value| is_there = value.is_some());
+        found.map_err(|error| match error.class() {
+            ErrorClass::Damage => format!("DAMAGED {error}"),
+            _ => format!("ERR {error}"),
+        })?;
+        if is_there { Err(self.refusal.clone()) } else { Ok(None) }
+    }
+
+    fn put(&mut self, _: &[u8], _: Expiring) -> Result<(), String> {
+        Err(self.refusal.clone())
+    }
+
+    fn delete(&mut self, _: &[u8]) -> Result<(), String> {
+        Err(self.refusal.clone())
+    }
+
+    fn delete_hidden(&mut self, _: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), String> {
+        if self.has_home { Ok(()) } else { Err(self.refusal.clone()) }
+    }
+}
+
+/// The filters of a space as a command sees them: with its own changes, which are made when it has ended.
+pub(crate) struct FilterEdit {
+    space: Option<Arc<Space>>,
+    changes: Vec<FilterChange>,
+}
+
+impl FilterEdit {
+    /// Begins without changes. A space that is not given has no filters.
+    pub(crate) fn new(space: Option<Arc<Space>>) -> FilterEdit {
+        FilterEdit { space, changes: Vec::new() }
+    }
+
+    /// Returns the time by which filters expire, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.space.as_ref().and_then(|space| space.home()).map_or(0, |home| home.now_ms())
+    }
+
+    /// Returns a filter, unless the command has removed it.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<FilterKey>> {
+        let filter = self.space.as_ref()?.filter(key)?;
+        let is_removal =
+            |it: &FilterChange| matches!(it, FilterChange::Remove(removed) if removed == key);
+        (!self.changes.iter().any(is_removal)).then_some(filter)
+    }
+
+    /// Removes a filter. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The reply: clients may not remove it.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Result<bool, String> {
+        if self.get(key).is_none() {
+            return Ok(false);
+        }
+        self.check_made(key)?;
+        self.changes.push(FilterChange::Remove(key.to_vec()));
+        Ok(true)
+    }
+
+    /// Gives a filter another key, in place of the filter that has it.
+    ///
+    /// # Errors
+    /// The reply: clients may not rename or remove one of them, or one of the new key is being loaded.
+    pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
+        self.check_made(from)?;
+        self.check_made(to)?;
+        let home = self.space.as_ref().and_then(|space| space.home());
+        if home.is_some_and(|home| home.is_loading(to)) {
+            return Err("ERR a filter of this name is being loaded".into());
+        }
+        self.changes.push(FilterChange::Rename { from: from.to_vec(), to: to.to_vec() });
+        Ok(())
+    }
+
+    /// Sets when a filter expires, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// The reply: clients may not change that.
+    pub(crate) fn expire(&mut self, key: &[u8], at: Option<u64>) -> Result<(), String> {
+        self.check_made(key)?;
+        self.changes.push(FilterChange::Expire { key: key.to_vec(), at });
+        Ok(())
+    }
+
+    /// Removes all filters that clients have made.
+    pub(crate) fn clear(&mut self) {
+        let home = self.space.as_ref().and_then(|space| space.home());
+        let made = home.map_or(Vec::new(), |home| home.filters());
+        let removals = made.iter().map(|filter| FilterChange::Remove(filter.key().to_vec()));
+        self.changes.extend(removals);
+    }
+
+    /// Refuses a filter that the configuration names.
+    fn check_made(&self, key: &[u8]) -> Result<(), String> {
+        match self.space.as_ref().is_some_and(|space| space.is_named(key)) {
+            false => Ok(()),
+            true => Err(format!(
+                "NOPERM filter '{}' is one that the configuration names: clients do not delete or rename it, \
+                 and it does not expire",
+                String::from_utf8_lossy(key)
+            )),
+        }
+    }
+
+    /// Whether there are changes.
+    pub(crate) fn is_changed(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Makes the changes.
+    ///
+    /// # Errors
+    /// The reply: they cannot be written, and none is made.
+    pub(crate) fn apply(self) -> Result<(), String> {
+        let home = self.space.as_ref().and_then(|space| space.home());
+        let applied = home.map_or(Ok(()), |home| home.apply(&self.changes));
+        applied.map_err(|error| format!("MISCONF changes of filters cannot be written: {error}"))
+    }
+}
+
+/// Returns the groups of filters that a command may change: those of its keys, or all.
+pub(crate) fn turn_groups(command: &Command, arguments: &Arguments<'_>) -> Vec<TurnGroup> {
+    match command.keys.count(arguments.len()) {
+        0 => TurnGroup::all(),
+        _ => {
+            let places = command.keys.places(arguments.len());
+            places.map(|at| TurnGroup::of(arguments.at(at))).collect()
+        }
+    }
+}
