@@ -745,11 +745,10 @@ impl Follower {
     /// not withdrawn yet. A store that the group has never had goes on with the version that it has.
     fn gone(&self) -> Vec<String> {
         let (current, _) = self.pointer.of_zone(self.options.zone.as_deref());
-        let GroupPointer { previous, bad, .. } = &self.pointer;
+        // A bad version says nothing: it may be marked although the group never had it.
         let was_there = |store: &String| {
             self.given.contains(store)
-                || previous.iter().any(|set| set.contains_key(store))
-                || bad.iter().any(|bad| bad.store == *store)
+                || self.pointer.previous.iter().any(|set| set.contains_key(store))
         };
         let own = self.options.stores.keys();
         let gone = own.filter(|store| !current.contains_key(*store) && was_there(store));

@@ -1,7 +1,7 @@
 //! Followers: nodes that keep their stores at the versions of the pointer.
 
 use crate::{
-    fixture::{Pairs, Scene, builder, current, scanned},
+    fixture::{Pairs, Scene, builder, current, one_lane, scanned},
     naive::Faults,
 };
 use hashfold::{
@@ -13,7 +13,7 @@ use hashfold::{
 use hashfold_deploy::{
     Activation, Controller, ErrorKind, FollowOptions, FollowedStore, Follower, GroupPointer,
     NodeSample, Objects as _, Placed, Placement, PublishOptions, Shard, Topology, VersionState,
-    push,
+    fetch, push,
 };
 use std::{
     collections::BTreeMap,
@@ -796,6 +796,28 @@ fn a_version_that_was_open_before_is_reported() {
     let mut node = Node { follower, serves, flips: 0, failed_reads, placement };
     node.step().unwrap();
     assert_eq!((node.flips, node.state(1)), (0, Some(VersionState::Current)));
+}
+
+/// The group has no version of the store, only the mark of one that nobody published.
+#[test]
+fn a_version_that_is_marked_bad_takes_no_store_from_a_node_that_has_its_own() {
+    let scene = Scene::new(64, 200);
+    (1..=2).for_each(|number| scene.push(number));
+    let (folder, lanes) = (Path::new("a/people"), one_lane());
+    let watch = Watch::default();
+    fetch(&scene.env, &scene.remote, "people", 1, folder, &lanes, &watch).unwrap();
+    StoreWriter::open(&scene.env, folder).unwrap().publish(1).unwrap();
+    let read = ReadOptions::new().env(scene.env.clone());
+    let version = Arc::new(Version::open(folder, 1, &read).unwrap());
+    let store = FollowedStore { current: Some(version), ..FollowedStore::new(folder, read) };
+    let stores = BTreeMap::from([("people".to_owned(), store)]);
+    let options = FollowOptions::new("main", "a", stores);
+    let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
+    let (serves, failed_reads, placement) = Default::default();
+    let mut node = Node { follower, serves, flips: 0, failed_reads, placement };
+    controller(&scene).mark_bad("people", 2, "").unwrap();
+    node.step().unwrap();
+    assert_eq!((node.flips, current(&scene.env, folder)), (0, Some(1)));
 }
 
 /// While an announced version fails, a version that is ready is activated at its time.
