@@ -142,6 +142,11 @@ impl Prepared {
     }
 }
 
+/// Whether a follower may go on with work that is less urgent: nothing has come up, and nobody asks it to stop.
+fn is_free(prepared: &Result<Prepared>) -> bool {
+    prepared.as_ref().map_or_else(|error| !error.is_stop(), Prepared::is_all)
+}
+
 /// A version that becomes current on a node.
 #[derive(Clone, Debug)]
 pub struct Activation {
@@ -380,16 +385,16 @@ impl Follower {
         let mut prepared = self.prepare(current, stop, seen);
         let wait = self.activate_due(activate);
         let published = self.publish_locally(stop, seen);
-        // A current version that fails does not keep a better one from getting ready.
-        let is_free = prepared.as_ref().map_or_else(|error| !error.is_stop(), Prepared::is_all);
-        if is_free {
+        // A version that fails keeps no other one from getting ready or from being repaired.
+        if is_free(&prepared) {
             let next = self.prepare(others, stop, seen);
-            prepared = prepared.and(next);
             self.compare_announced();
-        }
-        // A repair takes long, so nothing else waits for it.
-        if matches!(prepared, Ok(Prepared::All)) {
-            prepared = self.repair_suspects(stop, seen);
+            // A repair takes long, so nothing else waits for it.
+            let repaired = match is_free(&next) {
+                true => self.repair_suspects(stop, seen),
+                false => next.clone(),
+            };
+            prepared = prepared.and(next).and(repaired);
         }
         let reported = if looked.is_ok() { self.write_report() } else { Ok(()) };
         looked?;
