@@ -11,7 +11,6 @@
 use crate::{
     error::{Error, ErrorKind, Result},
     layout::{self, TREE},
-    pointer::Signed,
     remote::Remote,
     swap::read_pointer,
 };
@@ -130,9 +129,9 @@ fn groups(remote: &Remote, store: &str) -> Result<Groups> {
     let listed = remote.objects().list(layout::GROUPS)?;
     for group in listed.iter().filter_map(|object| layout::group_of_pointer(&object.name)) {
         let Some(seen) = read_pointer(remote, group, None)? else { continue };
-        let back = seen.pointer.rolled_back(Signed::default());
+        // During a trial, too: after it, a rollback needs the versions before the current ones.
         let sets = [&seen.pointer.stores, &seen.pointer.next];
-        let sets = sets.into_iter().chain(back.iter().map(|pointer| &pointer.stores));
+        let sets = sets.into_iter().chain(seen.pointer.rollback_target());
         needed.extend(sets.filter_map(|set| set.get(store)).map(|target| target.version));
         let pinned = seen.pointer.pinned.iter().filter(|pinned| pinned.store == store);
         needed.extend(pinned.map(|pinned| pinned.target.version));

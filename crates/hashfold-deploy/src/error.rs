@@ -372,7 +372,7 @@ impl fmt::Display for ErrorKind {
             ),
             ErrorKind::NoEarlier => f.write_str(
                 "there is no version to roll back to: nothing was current before, or all of it is \
-                 marked bad",
+                 marked bad or was removed from the remote",
             ),
             ErrorKind::Argument { what, expected, got } => {
                 write!(f, "{what} is {got}, expected {expected}")

@@ -70,11 +70,6 @@ fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 7]>> {
     // A remote without listings has the names of the pointer.
     let listed = remote.stores().unwrap_or_default();
     let names: BTreeSet<&String> = listed.iter().chain(pointer.stores.keys()).collect();
-    let earlier = pointer.previous.iter().rev();
-    let mut earlier = earlier.filter(|set| {
-        **set != pointer.stores && !set.iter().any(|(store, it)| pointer.is_bad(store, it))
-    });
-    let earlier = earlier.next();
     for store in names {
         let version = |targets: &hashfold_deploy::Targets| {
             targets.get(store).map_or("-".to_owned(), |target| target.version.to_string())
@@ -91,7 +86,7 @@ fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 7]>> {
             store.clone(),
             version(&pointer.stores),
             version(&pointer.next),
-            earlier.map_or("-".to_owned(), version),
+            pointer.rollback_target().map_or("-".to_owned(), version),
             named(&pointer.bad),
             named(&pointer.pinned),
             list(remote.versions(store).unwrap_or_default()),

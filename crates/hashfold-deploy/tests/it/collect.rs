@@ -92,6 +92,22 @@ fn versions_that_a_group_needs_stay() {
     scene.check(node(), 2);
 }
 
+#[test]
+fn a_rollback_passes_over_versions_that_are_not_in_the_remote_any_more() {
+    let scene = pushed(50, 5);
+    (1..=5).for_each(|number| publish(&scene, "main", number));
+    let controller = Controller::new(&scene.env, &scene.remote, "main", "test").unwrap();
+    controller.pin("people", 2, "").unwrap();
+    assert_eq!(collected(&scene, 1).unwrap().kept, [2, 4, 5]);
+    for expected in [4, 2] {
+        let back = controller.roll_back("", Duration::ZERO).unwrap();
+        assert_eq!(back.stores["people"].version, expected);
+    }
+    let error = controller.roll_back("", Duration::ZERO).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoEarlier), "{error}");
+    assert_eq!(controller.pointer().unwrap().stores["people"].version, 2);
+}
+
 /// Issue 15.
 #[test]
 fn bad_versions_take_the_place_of_no_good_one() {
