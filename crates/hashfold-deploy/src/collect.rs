@@ -1,7 +1,7 @@
 //! Retention in a remote: removes old versions, and the tables that only they have.
 //!
 //! ```text
-//! pointers of all groups, list of versions → version files of old versions → list of versions again
+//! pointers of all groups, list of versions → version files of old versions → pointers and list again
 //!     → tables that they had and no other version has: the block tree first, then the files
 //! ```
 //!
@@ -64,8 +64,8 @@ type Objects = Vec<(String, u64)>;
 ///
 /// # Errors
 /// `Argument` if no version would stay; damage of a pointer or of a version file that stays: nothing is
-/// removed then that may be needed; `Conflict` if a version was pushed meanwhile that needs a removed table:
-/// it must be pushed again.
+/// removed then that may be needed; `Conflict` if a version was pushed meanwhile that needs a removed table, or
+/// was published meanwhile and is removed: it must be pushed again.
 pub fn collect(
     remote: &Remote,
     store: &str,
@@ -194,6 +194,19 @@ fn objects_of_tables(remote: &Remote, store: &str) -> Result<BTreeMap<u64, Objec
     Ok(tables)
 }
 
+/// Fails if a group needs one of the versions that were removed: its pointer has changed since it was read.
+fn check_unneeded(remote: &Remote, store: &str, versions: &[u64]) -> Result<()> {
+    let needed = groups(remote, store)?.needed;
+    match versions.iter().find(|number| needed.contains(number)) {
+        None => Ok(()),
+        Some(number) => {
+            let what = format!("version {number}, which a group needs now, was removed");
+            let place = remote.objects().place(&layout::version(store, *number));
+            Err(Error::new(ErrorKind::Conflict { what }).at(place))
+        }
+    }
+}
+
 /// Removes versions, then tables.
 fn remove(
     remote: &Remote,
@@ -208,6 +221,7 @@ fn remove(
         objects.remove(&layout::version(store, *number))?;
         objects.remove(&layout::signature(store, *number))?;
     }
+    check_unneeded(remote, store, versions)?;
     // A version that was pushed meanwhile may have a table in common with an old one.
     let used_now = || used(remote, store, &remote.versions(store)?);
     let used_before = used_now()?;
