@@ -122,7 +122,7 @@ impl Controller {
         Ok(self.read()?.pointer)
     }
 
-    /// Reads the pointer and the reports of all nodes.
+    /// Reads the pointer and the reports of all nodes; no reports of a remote without listings.
     pub fn status(&self) -> Result<Status> {
         let nodes = ready::read_all(&self.remote, &self.group)?;
         Ok(Status { pointer: self.pointer()?, nodes })

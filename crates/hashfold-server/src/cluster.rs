@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use hashfold::{ChosenSlots, Env, store::SLOTS};
 use hashfold_deploy::{Node, Placed, Placement, Shard, Topology};
 use std::{
+    collections::HashSet,
     io::{
         ErrorKind::{TimedOut, WouldBlock},
         Read as _, Write as _,
@@ -137,27 +138,28 @@ impl View {
         let own_shard =
             own_shard.ok_or_else(|| format!("node \"{own}\" is not in the topology"))?;
         let mut owners = vec![0; SLOTS as usize];
-        let was_alive = |node: &Node| {
-            let all =
-                before.into_iter().flat_map(|view| &view.shards).flat_map(|shard| &shard.nodes);
-            all.into_iter().find(|seen| seen.id == id_of(&node.id)).is_none_or(Seen::is_alive)
-        };
-        let shards = topology.shards.iter().enumerate().map(|(number, shard)| {
-            for (first, last) in &shard.slots {
-                owners[*first as usize..=*last as usize].fill(number as u16);
-            }
-            let nodes = shard.nodes.iter().map(|node| Seen {
-                id: id_of(&node.id),
+        let seen = before.into_iter().flat_map(|view| &view.shards).flat_map(|shard| &shard.nodes);
+        let silent: HashSet<&str> =
+            seen.filter(|seen| !seen.is_alive()).map(|seen| &*seen.id).collect();
+        let node_of = |node: &Node| {
+            let id = id_of(&node.id);
+            Seen {
+                silences: AtomicU8::new(if silent.contains(&*id) { SILENCES_MAX } else { 0 }),
+                id,
                 host: node.host.clone(),
                 port: node.port,
                 tls_port: node.tls_port,
                 zone: node.zone.clone(),
                 is_self: node.id == own,
-                silences: AtomicU8::new(if was_alive(node) { 0 } else { SILENCES_MAX }),
-            });
+            }
+        };
+        let shards = topology.shards.iter().enumerate().map(|(number, shard)| {
+            for (first, last) in &shard.slots {
+                owners[*first as usize..=*last as usize].fill(number as u16);
+            }
             SeenShard {
                 slots: shard.slots.iter().map(|(first, last)| *first..=*last).collect(),
-                nodes: nodes.collect(),
+                nodes: shard.nodes.iter().map(&node_of).collect(),
             }
         });
         let shards = shards.collect();
