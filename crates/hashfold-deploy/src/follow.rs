@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    fetch::{FetchOptions, fetch, lists_version},
+    fetch::{FetchOptions, fetch, lists_version, remove_incoming},
     layout::{self, check_name},
     lookout::Lookout,
     objects::Tag,
@@ -124,6 +124,8 @@ const OLDER_MAX: u32 = 3;
 /// Time between two repairs of a version, each of which reads all of it, and maximum time between two attempts to
 /// fetch bytes that were wrong in the remote.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(600);
+/// Number of bytes after which work at the rate of transfers looks at the pointer.
+const PACED_STEP: u64 = 1 << 20;
 /// Age below which versions stay in the local stores, in seconds.
 const KEPT_AGE_S: u64 = 3600;
 
@@ -400,9 +402,11 @@ impl Follower {
         looked?;
         let prepared = prepared?;
         let wait = wait?;
-        published.and(reported)?;
+        let published = published?;
+        reported?;
         self.failures = 0;
-        Ok(if prepared == Prepared::Interrupted { Duration::ZERO } else { wait })
+        let is_done = prepared.is_all() && published.is_all();
+        Ok(if is_done { wait } else { Duration::ZERO })
     }
 
     /// Returns the time to wait after a failure.
@@ -550,15 +554,12 @@ impl Follower {
             self.state.report(&self.report);
             // The report is a courtesy: a node that cannot write it may still be able to read.
             let _ = self.write_report();
-            let (watch, is_interrupted) = self.lookout(store, number, stop, seen).watch();
-            let (remote, options) = (&self.remote, &self.options.fetch);
-            match fetch(&self.env, remote, store, number, &folder, options, &watch) {
-                Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => return Ok(None),
-                Err(error) => {
-                    self.note_failure(store, id, &error);
-                    return Err(error);
-                }
-                Ok(_) => {}
+            let fetched = self.fetch(store, number, stop, seen);
+            if let Err(error) = &fetched {
+                self.note_failure(store, id, error);
+            }
+            if !fetched?.is_all() {
+                return Ok(None);
             }
         }
         let version = match self.open_version(store, target) {
@@ -577,6 +578,48 @@ impl Follower {
         Ok(self.warm(&version, active, due, lookout)?.is_all().then_some(version))
     }
 
+    /// Fetches a version. If the device is full, removes versions that are no longer needed, and tries once more.
+    fn fetch(&self, store: &str, number: u64, stop: &Signal, seen: u64) -> Result<Prepared> {
+        let mut fetched = self.transfer(store, number, stop, seen);
+        if fetched.as_ref().is_err_and(Error::is_full) {
+            fetched = match self.make_space(stop, seen)? {
+                Prepared::All => self.transfer(store, number, stop, seen),
+                Prepared::Interrupted => return Ok(Prepared::Interrupted),
+            };
+        }
+        if fetched.as_ref().is_err_and(Error::is_full) {
+            // A part of a version that does not fit is of no use. The error that says so counts.
+            let folder = &self.options.stores[store].folder;
+            let _ = remove_incoming(self.env.disk.as_ref(), folder);
+        }
+        fetched
+    }
+
+    fn transfer(&self, store: &str, number: u64, stop: &Signal, seen: u64) -> Result<Prepared> {
+        let (watch, is_interrupted) = self.lookout(store, number, stop, seen).watch();
+        let (remote, options) = (&self.remote, &self.options.fetch);
+        let folder = &self.options.stores[store].folder;
+        match fetch(&self.env, remote, store, number, folder, options, &watch) {
+            Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => {
+                Ok(Prepared::Interrupted)
+            }
+            fetched => fetched.map(|_| Prepared::All),
+        }
+    }
+
+    /// Removes versions that are no longer needed from all local stores: they may share a device.
+    fn make_space(&self, stop: &Signal, seen: u64) -> Result<Prepared> {
+        for (store, FollowedStore { folder, .. }) in &self.options.stores {
+            // A store that another process changes, or that cannot be read, gives no space now.
+            let Ok(mut writer) = StoreWriter::open(&self.env, folder) else { continue };
+            let retained = self.retain(&mut writer, store, stop, seen);
+            if !is_free(&retained) {
+                return retained;
+            }
+        }
+        Ok(Prepared::All)
+    }
+
     /// Brings what a version has beside the active one into memory, at the rate of transfers, if it is mapped: no
     /// lookup waits for the device when it becomes current. Ends at the time, since 1970, from which on it must be
     /// current, if there is one.
@@ -588,21 +631,36 @@ impl Follower {
         lookout: Lookout,
     ) -> Result<Prepared> {
         let (watch, is_interrupted) = lookout.watch();
-        let (rate, clock) = (self.rate().clone(), self.env.clock.clone());
+        let (paced, clock) = (self.paced(watch), self.env.clock.clone());
         let is_late = move |clock: &Arc<dyn Clock>| due.is_some_and(|due| clock.unix_time() >= due);
         let own_clock = clock.clone();
-        let paced = Watch::new(move |bytes| {
-            if is_late(&own_clock) {
-                return Err(StoreErrorKind::Stopped.into());
-            }
-            rate.take(own_clock.as_ref(), bytes);
-            watch.add(0)
+        let paced = Watch::new(move |bytes| match is_late(&own_clock) {
+            true => Err(StoreErrorKind::Stopped.into()),
+            false => paced.add(bytes),
         });
         match version.warm(active, &paced) {
             Err(_) if is_interrupted.load(Relaxed) => Ok(Prepared::Interrupted),
             Err(_) if is_late(&clock) => Ok(Prepared::All),
             warmed => Ok(warmed.map(|()| Prepared::All)?),
         }
+    }
+
+    /// Returns a watch that limits work to the rate of transfers. `watch` can interrupt it, and counts nothing.
+    fn paced(&self, watch: Watch) -> Watch {
+        let (rate, clock) = (self.rate().clone(), self.env.clock.clone());
+        Watch::new(move |bytes| {
+            // In steps, so that the pointer is looked at also while many bytes are paid for.
+            let mut left = bytes;
+            loop {
+                let step = left.min(PACED_STEP);
+                rate.take(clock.as_ref(), step);
+                watch.add(0)?;
+                left -= step;
+                if left == 0 {
+                    return Ok(());
+                }
+            }
+        })
     }
 
     /// Returns the version of a store that is active, if it is open.
@@ -819,38 +877,69 @@ impl Follower {
 
     /// Makes active versions current in the local stores, so that the server finds them after a
     /// restart, even without the object store; then removes versions that are no longer needed.
-    fn publish_locally(&mut self, stop: &Signal, seen: u64) -> Result<()> {
-        let stop = stop.clone();
-        let watch = Watch::new(move |_| match stop.count() == seen {
-            true => Ok(()),
-            false => Err(StoreErrorKind::Stopped.into()),
-        });
-        for (store, number) in &self.unpublished.clone() {
-            // Another process that writes to the store, an update say, does not hold back what the pointer
-            // says next: the following step tries again.
-            let folder = &self.options.stores[store].folder;
-            let mut writer = match StoreWriter::open(&self.env, folder) {
-                Err(error) if error.is_busy() => continue,
-                // A store that was never fetched has nothing to withdraw.
-                Err(error) if error.is_absent() && number.is_none() => {
-                    self.unpublished.remove(store);
-                    continue;
-                }
-                opened => opened?,
-            };
-            self.publish_in(&mut writer, store, *number)?;
-            self.condemn_in(&mut writer, store)?;
-            let rules = Retention {
-                keep: self.options.placement.get().keep.unwrap_or(self.options.keep),
-                age_s_min: KEPT_AGE_S,
-                unpublished_age_s_min: KEPT_AGE_S,
-                now_s: self.env.clock.unix_time().as_secs(),
-                free_bytes_min: 0,
-            };
-            self.unpublished.remove(store);
-            writer.collect(&rules, &watch)?;
+    fn publish_locally(&mut self, stop: &Signal, seen: u64) -> Result<Prepared> {
+        let mut published = Ok(Prepared::All);
+        for (store, number) in self.unpublished.clone() {
+            let done = self.publish_store(&store, number, stop, seen);
+            if !is_free(&done) {
+                return done;
+            }
+            // A store that fails keeps no other one from being published.
+            published = published.and(done);
         }
-        Ok(())
+        published
+    }
+
+    fn publish_store(
+        &mut self,
+        store: &str,
+        number: Option<u64>,
+        stop: &Signal,
+        seen: u64,
+    ) -> Result<Prepared> {
+        // Another process that writes to the store, an update say, does not hold back what the pointer
+        // says next: the following step tries again.
+        let folder = &self.options.stores[store].folder;
+        let mut writer = match StoreWriter::open(&self.env, folder) {
+            Err(error) if error.is_busy() => return Ok(Prepared::All),
+            // A store that was never fetched has nothing to withdraw.
+            Err(error) if error.is_absent() && number.is_none() => {
+                self.unpublished.remove(store);
+                return Ok(Prepared::All);
+            }
+            opened => opened?,
+        };
+        self.publish_in(&mut writer, store, number)?;
+        let retained = self.retain(&mut writer, store, stop, seen);
+        // What is interrupted goes on in the next step.
+        if is_free(&retained) {
+            self.unpublished.remove(store);
+        }
+        retained
+    }
+
+    /// Removes versions of a local store that are no longer needed, at the rate of transfers.
+    fn retain(
+        &self,
+        writer: &mut StoreWriter,
+        store: &str,
+        stop: &Signal,
+        seen: u64,
+    ) -> Result<Prepared> {
+        self.condemn_in(writer, store)?;
+        let rules = Retention {
+            keep: self.options.placement.get().keep.unwrap_or(self.options.keep),
+            age_s_min: KEPT_AGE_S,
+            unpublished_age_s_min: KEPT_AGE_S,
+            now_s: self.env.clock.unix_time().as_secs(),
+            free_bytes_min: 0,
+        };
+        // No version has the number 0: the progress of none is reported.
+        let (watch, is_interrupted) = self.lookout(store, 0, stop, seen).watch();
+        match writer.collect(&rules, &self.paced(watch)) {
+            Err(_) if is_interrupted.load(Relaxed) => Ok(Prepared::Interrupted),
+            removed => Ok(removed.map(|_| Prepared::All)?),
+        }
     }
 
     /// Makes a version current in a local store, or none.

@@ -6,7 +6,7 @@ use crate::{
 };
 use hashfold::{
     ErrorKind as StoreErrorKind, ReadOptions, Result as StoreResult, Store,
-    io::{Disk, DiskLayer},
+    io::{Access, Disk, DiskLayer},
     store::{StoreWriter, Version},
     work::{MemoryBudget, Signal, Watch},
 };
@@ -17,7 +17,7 @@ use hashfold_deploy::{
 };
 use std::{
     collections::BTreeMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -952,4 +952,72 @@ fn a_mapped_version_is_read_at_the_rate_of_transfers_before_it_is_ready_unless_i
     assert!(warmed > fetched, "{bytes} bytes: {fetched:?}, {warmed:?}");
     let (due, _) = time_to_prepare(true, now);
     assert_eq!(due, fetched, "{bytes} bytes");
+}
+
+/// A disk that is full as long as there is a file.
+#[derive(Debug)]
+struct FullBecauseOf(Arc<dyn Disk>, PathBuf);
+
+impl DiskLayer for FullBecauseOf {
+    fn below(&self) -> &dyn Disk {
+        self.0.as_ref()
+    }
+
+    fn over_free_bytes(&self, bytes: u64) -> u64 {
+        if self.0.exists(&self.1).unwrap() { 0 } else { bytes }
+    }
+}
+
+/// A node with version 1 current and version 2 announced, and three versions in the remote.
+fn announced_while_full_because_of(seed: u64, file: &str) -> (Scene, Node) {
+    let mut scene = Scene::new(seed, 2000);
+    scene.add_version(builder(), 30, 2000);
+    scene.env.disk = Arc::new(FullBecauseOf(scene.env.disk.clone(), file.into()));
+    (1..=3).for_each(|number| scene.push(number));
+    flip(&scene, 1);
+    let mut node = Node::new(&scene, "a");
+    node.step().unwrap();
+    announce(&scene, 2);
+    node.step().unwrap();
+    assert_eq!(node.state(2), Some(VersionState::Ready));
+    (scene, node)
+}
+
+/// Announces a version, and does not wait for nodes.
+fn announce(scene: &Scene, number: u64) {
+    let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
+    let versions = [("people".to_owned(), number)];
+    controller(scene).publish(&versions, &options, &Watch::default()).unwrap_err();
+}
+
+/// A version that was announced and never published makes room for the next one.
+#[test]
+fn a_full_device_is_cleared_of_versions_that_are_not_needed() {
+    let file = Path::new("a/people/versions/0000000002");
+    let (scene, mut node) = announced_while_full_because_of(65, file.to_str().unwrap());
+    scene.env.clock.sleep(Duration::from_secs(7200));
+    node.step().unwrap();
+    announce(&scene, 3);
+    node.step().unwrap();
+    assert_eq!(node.state(3), Some(VersionState::Ready));
+    assert!(!scene.env.disk.exists(file).unwrap());
+    flip(&scene, 3);
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&3]);
+}
+
+#[test]
+fn a_part_of_a_version_that_does_not_fit_is_removed() {
+    let file = Path::new("a/full");
+    let (scene, mut node) = announced_while_full_because_of(66, file.to_str().unwrap());
+    let (disk, incoming) = (scene.env.disk.as_ref(), Path::new("a/people/incoming"));
+    let is_left = || !disk.list(incoming).unwrap().is_empty();
+    disk.create(file, Access::Cached).unwrap();
+    announce(&scene, 3);
+    let error = node.step().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Space { .. }), "{error}");
+    assert_eq!((node.state(3), is_left()), (Some(VersionState::Failed), false));
+    disk.remove(file).unwrap();
+    node.step().unwrap();
+    assert_eq!(node.state(3), Some(VersionState::Ready));
 }
