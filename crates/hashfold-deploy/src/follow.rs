@@ -247,6 +247,9 @@ impl Follower {
             }
         }
         let stores = options.stores.keys().cloned().collect();
+        let state = FollowState::default();
+        // A follower that never begins must be noticed, too.
+        state.looking(env.clock.now());
         Ok(Follower {
             report: Readiness::new(
                 env.random.next_u64(),
@@ -261,7 +264,7 @@ impl Follower {
             tag: None,
             is_reached: false,
             older: 0,
-            state: FollowState::default(),
+            state,
             open,
             failed_before: active.iter().map(|(store, id)| (store.clone(), (*id, 0))).collect(),
             active,
@@ -418,6 +421,7 @@ impl Follower {
 
     /// Reads the pointer, unless it is unchanged, and notes whether it could be read.
     fn look(&mut self) -> Result<()> {
+        self.state.looking(self.env.clock.now());
         let looked = self.read();
         self.is_reached = looked.is_ok();
         self.state.looked(self.is_reached, self.env.clock.now());

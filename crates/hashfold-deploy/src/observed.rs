@@ -16,6 +16,9 @@ pub struct FollowState(Arc<Mutex<Observed>>);
 pub struct Observed {
     /// The report of the node, with the progress of a transfer.
     pub report: Readiness,
+    /// The time, by the clock, when the last look at the pointer began. The follower looks at least twice a minute,
+    /// also during transfers, unless the system holds it up.
+    pub looked_at: Option<Duration>,
     /// The time, by the clock, since which the pointer cannot be read; `None` while it can be.
     pub unreachable_since: Option<Duration>,
     /// The error of the last step: of the pointer, a transfer, or an activation.
@@ -30,6 +33,11 @@ impl FollowState {
 
     pub(crate) fn report(&self, report: &Readiness) {
         self.lock().report.clone_from(report);
+    }
+
+    /// Notes that a look at the pointer begins.
+    pub(crate) fn looking(&self, now: Duration) {
+        self.lock().looked_at = Some(now);
     }
 
     /// Notes whether the pointer could be read.

@@ -27,6 +27,10 @@ use std::{
 /// Time for which the pointer may be out of reach before the server counts as not ready.
 const UNREACHABLE_MAX: Duration = Duration::from_secs(30);
 
+/// Time without a look at the pointer after which the follower counts as dead: it looks at least twice a minute, and
+/// waits for an answer for less than a minute.
+const SILENT_MAX: Duration = Duration::from_secs(120);
+
 /// Time between two changes of the limit of transfers.
 const THROTTLE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -117,20 +121,19 @@ impl Deployment {
         self.rate.get()
     }
 
-    /// Returns why the server should get no requests: the pointer is out of reach for long, so that others
-    /// may have newer versions.
+    /// Returns why the server should get no requests: others may have newer versions.
     pub(crate) fn problem(&self, now: Duration) -> Option<String> {
-        let Observed { unreachable_since, error, .. } = self.state();
-        let lasts = now.saturating_sub(unreachable_since?);
-        (lasts >= UNREACHABLE_MAX).then(|| {
-            let error = error.unwrap_or_default();
-            format!("group {}: not seen for {} s: {error}", self.config.group, lasts.as_secs())
-        })
+        problem(&self.config.group, &self.state(), now)
     }
 
     /// Shows the state of a follower, which runs from now on.
     pub(crate) fn show(&self, follower: &Follower) {
         self.state.store(Arc::new(follower.state().clone()));
+    }
+
+    /// Shows that no follower runs.
+    pub(crate) fn show_none(&self) {
+        self.state.store(Arc::default());
     }
 
     /// Follows the pointer until `stop` is sent. `data` are those that the follower was made for.
@@ -149,6 +152,19 @@ impl Deployment {
             self.rate.set(throttle.limit(took, self.rate.get(), self.config.rate_bytes_per_s));
         }
     }
+}
+
+/// Returns why a server that follows a group may have older versions than others: the pointer is out of reach, or
+/// nobody looks at it.
+fn problem(group: &str, state: &Observed, now: Duration) -> Option<String> {
+    let since = |time: Option<Duration>| now.saturating_sub(time.unwrap_or(now));
+    let (unreachable, silent) = (since(state.unreachable_since), since(state.looked_at));
+    let error = state.error.as_deref().unwrap_or_default();
+    if unreachable >= UNREACHABLE_MAX {
+        return Some(format!("group {group}: not seen for {} s: {error}", unreachable.as_secs()));
+    }
+    let text = || format!("group {group}: not looked at for {} s: restart", silent.as_secs());
+    (silent >= SILENT_MAX).then(text)
 }
 
 /// Reads the files of public keys.
@@ -264,6 +280,22 @@ mod tests {
             limit = throttle.limit(Some(4096), limit, max);
         }
         assert_eq!(throttle.limit(Some(4096), RATE_MIN, max), RATE_MIN + max / 20);
+    }
+
+    #[test]
+    fn a_follower_that_does_not_look_or_gets_no_answer_is_a_problem() {
+        let second = |seconds| Some(Duration::from_secs(seconds));
+        let check = |unreachable_since, looked_at, expected: Option<&str>| {
+            let error = Some("refused".to_owned());
+            let state = Observed { unreachable_since, looked_at, error, ..Observed::default() };
+            let found = problem("main", &state, Duration::from_secs(1000));
+            assert_eq!(found.as_deref(), expected);
+        };
+        check(None, None, None);
+        check(second(971), second(999), None);
+        check(None, second(881), None);
+        check(second(970), second(999), Some("group main: not seen for 30 s: refused"));
+        check(None, second(880), Some("group main: not looked at for 120 s: restart"));
     }
 
     #[test]

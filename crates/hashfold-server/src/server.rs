@@ -387,6 +387,7 @@ impl Server {
         filters.iter().try_for_each(|filter| filter.flush()).map_err(StartError::Data)?;
         if let Some(Following { thread, stop }) = following.take_if(|_| follows_others) {
             self.join(vec![thread], &stop);
+            shared.deployment.iter().for_each(Deployment::show_none);
         }
         let (added, removed) = (new_data.len() + new_filters.len(), data.len() + filters.len());
         info!(added, removed, users = users.len(), "read the configuration again");

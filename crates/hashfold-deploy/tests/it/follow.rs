@@ -310,13 +310,14 @@ fn a_transfer_reports_its_progress_and_is_interrupted_when_the_pointer_changes()
     let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
     eve.publish(&versions, &options, &Watch::default()).unwrap_err();
     let (seen, clock) = (Arc::new(Mutex::new(Vec::new())), scene.env.clock.clone());
-    let reports = seen.clone();
+    let (reports, state) = (seen.clone(), node.follower.state().clone());
     let hook = move |number| {
         let status = eve.status().unwrap();
         let version = status.nodes["a"].versions["people"][&3].clone();
         assert_eq!((version.state, version.of), (VersionState::Fetching, bytes));
         let age_ms = clock.unix_time().as_millis() as u64 - status.nodes["a"].at_ms;
         reports.lock().unwrap().push((version.bytes, age_ms));
+        assert!(clock.now() - state.get().looked_at.unwrap() < Duration::from_secs(45));
         if number == start + 4 {
             eve.roll_back("", Duration::ZERO).unwrap();
         }
@@ -384,6 +385,7 @@ fn without_the_object_store_everything_stays_and_the_node_catches_up_later() {
     };
     node.follower.run(&stop, &mut |_| panic!("nothing is activated"), &mut failed);
     assert!(state.get().unreachable_since.is_some() && state.get().error.is_some());
+    assert!(scene.env.clock.now() - state.get().looked_at.unwrap() <= Duration::from_secs(30));
     assert_eq!(waits[1..4], [100, 200, 400].map(Duration::from_millis));
     assert_eq!(waits[14], Duration::from_secs(30));
     // A new process has the version that was current.
@@ -549,6 +551,23 @@ fn a_version_that_does_not_fit_in_memory_fails_and_the_one_before_stays() {
     controller(&scene).roll_back("", Duration::ZERO).unwrap();
     node.step().unwrap();
     assert!(node.serves["people"] == scene.versions[&1]);
+}
+
+/// The folder of the first store is damaged when its version has just become active.
+#[test]
+fn a_local_store_that_cannot_be_changed_keeps_no_other_one_from_being_current() {
+    let scene = Scene::new(67, 200);
+    scene.push(1);
+    push(&scene.env, builder(), Some(1), &scene.remote, "prices", &Watch::default()).unwrap();
+    let options =
+        PublishOptions { min_ready: Some(0), lead: Duration::ZERO, ..PublishOptions::default() };
+    let versions = ["people", "prices"].map(|store| (store.to_owned(), 1));
+    controller(&scene).publish(&versions, &options, &Watch::default()).unwrap();
+    let mut node = Node::of(&scene, "a", &["people", "prices"]);
+    let (disk, file) = (scene.env.disk.clone(), Path::new("a/people").join(hashfold::store::NAME));
+    let mut damage = |_: &[Activation]| disk.create(&file, Access::Cached)?.write_at(0, b"x");
+    node.follower.step(&Signal::default(), &mut damage).unwrap_err();
+    assert_eq!(current(&scene.env, Path::new("a/prices")), Some(1));
 }
 
 /// Each night fetches a version; a local store keeps those that a rollback may need.
