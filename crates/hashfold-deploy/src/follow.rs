@@ -381,6 +381,7 @@ impl Follower {
     fn steps(&mut self, stop: &Signal, seen: u64, activate: &mut Activate<'_>) -> Result<Duration> {
         let looked = self.look();
         self.forget_unwanted();
+        self.note_late();
         // What is there is activated, even if the object store is gone meanwhile, and before anything
         // is fetched that is only announced.
         let current = self.current();
@@ -389,6 +390,7 @@ impl Follower {
         others.retain(|other| !current.contains(other));
         let mut prepared = self.prepare(current, stop, seen);
         let wait = self.activate_due(activate);
+        self.note_late();
         let published = self.publish_locally(stop, seen);
         // A version that fails keeps no other one from getting ready or from being repaired.
         if is_free(&prepared) {
@@ -820,6 +822,15 @@ impl Follower {
         let own = self.options.stores.keys();
         let gone = own.filter(|store| !current.contains_key(*store) && was_there(store));
         gone.filter(|store| !self.withdrawn.contains(*store)).cloned().collect()
+    }
+
+    /// Shows which versions the node does not answer from yet, so that others see when it is late.
+    fn note_late(&self) {
+        let changed = self.changed().into_iter();
+        let versions = changed.map(|(store, target)| (store, target.version)).collect();
+        let now = self.env.clock.now();
+        let due = now + self.due().saturating_sub(self.env.clock.unix_time());
+        self.state.expected(versions, due, now);
     }
 
     /// Activates the versions whose time has come, all in one call. Returns the time to wait.

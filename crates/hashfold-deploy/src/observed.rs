@@ -2,6 +2,7 @@
 
 use crate::{error::Error, ready::Readiness};
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -21,6 +22,9 @@ pub struct Observed {
     pub looked_at: Option<Duration>,
     /// The time, by the clock, since which the pointer cannot be read; `None` while it can be.
     pub unreachable_since: Option<Duration>,
+    /// The versions that the node should answer from and does not, by store, and the time, by the clock, from which on
+    /// it should; `None` if there are none.
+    pub late: Option<(BTreeMap<String, u64>, Duration)>,
     /// The error of the last step: of the pointer, a transfer, or an activation.
     pub error: Option<String>,
 }
@@ -47,6 +51,14 @@ impl FollowState {
             true => None,
             false => Some(state.unreachable_since.unwrap_or(now)),
         };
+    }
+
+    /// Notes the versions that the node does not answer from yet, by store, and the time from which on it should.
+    pub(crate) fn expected(&self, versions: BTreeMap<String, u64>, due: Duration, now: Duration) {
+        let mut state = self.lock();
+        // A node that is late already is not excused by a newer version.
+        let late_since = state.late.take().map(|(_, since)| since).filter(|since| *since <= now);
+        state.late = (!versions.is_empty()).then_some((versions, late_since.unwrap_or(due)));
     }
 
     /// Notes the end of a step.

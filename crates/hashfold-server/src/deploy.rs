@@ -24,8 +24,8 @@ use std::{
     time::Duration,
 };
 
-/// Time for which the pointer may be out of reach before the server counts as not ready.
-const UNREACHABLE_MAX: Duration = Duration::from_secs(30);
+/// Time for which the pointer may be out of reach, or a version may be due, before the server counts as not ready.
+const BEHIND_MAX: Duration = Duration::from_secs(30);
 
 /// Time without a look at the pointer after which the follower counts as dead: it looks at least twice a minute, and
 /// waits for an answer for less than a minute.
@@ -154,17 +154,26 @@ impl Deployment {
     }
 }
 
-/// Returns why a server that follows a group may have older versions than others: the pointer is out of reach, or
-/// nobody looks at it.
+/// Returns why a server that follows a group may have older versions than others: the pointer is out of reach,
+/// nobody looks at it, or the server does not have the versions that it names.
 fn problem(group: &str, state: &Observed, now: Duration) -> Option<String> {
     let since = |time: Option<Duration>| now.saturating_sub(time.unwrap_or(now));
     let (unreachable, silent) = (since(state.unreachable_since), since(state.looked_at));
     let error = state.error.as_deref().unwrap_or_default();
-    if unreachable >= UNREACHABLE_MAX {
+    if unreachable >= BEHIND_MAX {
         return Some(format!("group {group}: not seen for {} s: {error}", unreachable.as_secs()));
     }
-    let text = || format!("group {group}: not looked at for {} s: restart", silent.as_secs());
-    (silent >= SILENT_MAX).then(text)
+    if silent >= SILENT_MAX {
+        return Some(format!("group {group}: not looked at for {} s: restart", silent.as_secs()));
+    }
+    let (versions, due) = state.late.as_ref()?;
+    let late = since(Some(*due));
+    let version = |(store, number): (&String, &u64)| format!("{store} {number}");
+    let versions: Vec<String> = versions.iter().map(version).collect();
+    (late >= BEHIND_MAX).then(|| {
+        let (versions, seconds) = (versions.join(", "), late.as_secs());
+        format!("group {group}: {versions}: due for {seconds} s, and not served: {error}")
+    })
 }
 
 /// Reads the files of public keys.
@@ -258,6 +267,7 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn transfers_give_way_to_requests_and_recover() {
@@ -283,19 +293,24 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_that_does_not_look_or_gets_no_answer_is_a_problem() {
+    fn a_follower_that_does_not_look_or_gets_no_answer_or_no_version_is_a_problem() {
         let second = |seconds| Some(Duration::from_secs(seconds));
-        let check = |unreachable_since, looked_at, expected: Option<&str>| {
-            let error = Some("refused".to_owned());
-            let state = Observed { unreachable_since, looked_at, error, ..Observed::default() };
+        let check = |unreachable_since, looked_at, due, expected: Option<&str>| {
+            let (error, late) = (Some("refused".to_owned()), BTreeMap::from([("shop".into(), 2)]));
+            let late = Option::map(due, |due| (late, due));
+            let report = Default::default();
+            let state = Observed { report, unreachable_since, looked_at, late, error };
             let found = problem("main", &state, Duration::from_secs(1000));
             assert_eq!(found.as_deref(), expected);
         };
-        check(None, None, None);
-        check(second(971), second(999), None);
-        check(None, second(881), None);
-        check(second(970), second(999), Some("group main: not seen for 30 s: refused"));
-        check(None, second(880), Some("group main: not looked at for 120 s: restart"));
+        check(None, None, None, None);
+        check(second(971), second(999), None, None);
+        check(None, second(881), second(2000), None);
+        check(None, second(999), second(971), None);
+        check(second(970), second(999), None, Some("group main: not seen for 30 s: refused"));
+        check(None, second(880), None, Some("group main: not looked at for 120 s: restart"));
+        let late = "group main: shop 2: due for 30 s, and not served: refused";
+        check(None, second(999), second(970), Some(late));
     }
 
     #[test]

@@ -210,8 +210,11 @@ fn versions_are_activated_at_the_time_of_the_pointer_and_not_before() {
     let start = scene.env.clock.now();
     let versions = [("people".to_owned(), 1)];
     let pointer = controller(&scene).publish(&versions, &options, &Watch::default()).unwrap();
+    let state = node.follower.state().clone();
     while node.flips == 0 {
         let wait = node.step().unwrap();
+        let late = BTreeMap::from([("people".to_owned(), 1)]);
+        assert_eq!(state.get().late, (node.flips == 0).then_some((late, start + lead)));
         let now = scene.env.clock.unix_time().as_millis() as u64;
         assert_eq!(node.flips > 0, now >= pointer.activate_at_ms);
         scene.env.clock.sleep(wait);
@@ -605,6 +608,7 @@ fn a_version_that_fails_is_replaced_by_the_next_one() {
     let mut node = Node::new(&scene, "a");
     assert!(node.step().is_err());
     assert_eq!(node.state(1), Some(VersionState::Failed));
+    assert_eq!(node.follower.state().get().late.unwrap().0["people"], 1);
     let options = PublishOptions { wait: Duration::ZERO, loss_max: 1.0, ..Default::default() };
     let publish = || {
         let versions = [("people".to_owned(), 2)];
