@@ -264,6 +264,11 @@ impl Error {
         matches!(self.kind(), ErrorKind::Space { .. }) || self.of_store().is_some_and(is_full)
     }
 
+    /// Whether the memory budget has no room.
+    pub(crate) fn is_of_memory(&self) -> bool {
+        self.of_store().is_some_and(|error| matches!(error.kind(), StoreErrorKind::Memory { .. }))
+    }
+
     /// Whether the caller asked to stop.
     pub fn is_stop(&self) -> bool {
         self.of_store().is_some_and(|error| matches!(error.kind(), StoreErrorKind::Stopped))

@@ -385,8 +385,7 @@ impl Follower {
         // What is there is activated, even if the object store is gone meanwhile, and before anything
         // is fetched that is only announced.
         let current = self.current();
-        let mut others = self.ours(&self.pointer.stores);
-        others.extend(self.ours(&self.pointer.next));
+        let mut others = self.wanted();
         others.retain(|other| !current.contains(other));
         let mut prepared = self.prepare(current, stop, seen);
         let wait = self.activate_due(activate);
@@ -466,18 +465,18 @@ impl Follower {
         ours.map(|(store, target)| (store.clone(), *target)).collect()
     }
 
-    /// Closes the versions that the pointer neither names nor announces, and removes them from the
-    /// report.
+    /// Forgets the versions that the pointer neither names nor announces, and closes them, but for those that a
+    /// rollback needs.
     fn forget_unwanted(&mut self) {
-        let mut wanted = self.ours(&self.pointer.stores);
-        wanted.extend(self.ours(&self.pointer.next));
+        let wanted = self.wanted();
+        let spare = self.pointer.rollback_target().map(|set| self.ours(set)).unwrap_or_default();
+        let spare: BTreeSet<(String, u64)> =
+            spare.into_iter().map(|(store, target)| (store, target.id.0)).collect();
+        let needed = self.needed();
+        self.open.retain(|version, _| needed.contains(version) || spare.contains(version));
         let is_wanted = |(store, id): &(String, u64)| {
             wanted.iter().any(|(name, target)| name == store && target.id.0 == *id)
         };
-        // The server has the active versions open, and others may share their tables.
-        let active = &self.active;
-        let is_active = |(store, id): &(String, u64)| active.get(store) == Some(id);
-        self.open.retain(|version, _| is_wanted(version) || is_active(version));
         self.samples.retain(|version, _| is_wanted(version));
         self.attempts.retain(|version, _| is_wanted(version));
         let seq = self.pointer.seq;
@@ -487,6 +486,27 @@ impl Follower {
                 wanted.iter().any(|(name, target)| name == store && target.version == *number)
             });
         }
+    }
+
+    /// Returns the versions that the pointer names or announces.
+    fn wanted(&self) -> Vec<(String, Target)> {
+        let mut wanted = self.ours(&self.pointer.stores);
+        wanted.extend(self.ours(&self.pointer.next));
+        wanted
+    }
+
+    /// Returns the versions that must be open, by store and id: those that the pointer names or announces, and the
+    /// active ones, which the server has open and with which others may share tables.
+    fn needed(&self) -> BTreeSet<(String, u64)> {
+        let wanted = self.wanted().into_iter().map(|(store, target)| (store, target.id.0));
+        wanted.chain(self.active.clone()).collect()
+    }
+
+    /// Closes the versions that only a rollback needs. Returns whether there were any.
+    fn close_spare(&mut self) -> bool {
+        let (before, needed) = (self.open.len(), self.needed());
+        self.open.retain(|version, _| needed.contains(version));
+        self.open.len() < before
     }
 
     /// Fetches and opens versions. A version that fails does not keep the others; the first error is
@@ -675,9 +695,19 @@ impl Follower {
         self.open.get(&(store.to_owned(), *id)).map(|version| &**version)
     }
 
+    /// Opens a version of a local store, in place of those that only a rollback needs if there is no memory for both.
+    fn open_version(&mut self, store: &str, target: &Target) -> Result<Version> {
+        match self.try_open(store, target) {
+            Err(error) if error.is_of_memory() && self.close_spare() => {
+                self.try_open(store, target)
+            }
+            opened => opened,
+        }
+    }
+
     /// Opens a version of a local store. Tables that the active version has open are shared, unless they may
     /// be damaged.
-    fn open_version(&self, store: &str, target: &Target) -> Result<Version> {
+    fn try_open(&self, store: &str, target: &Target) -> Result<Version> {
         let FollowedStore { folder, read, is_damaged, .. } = &self.options.stores[store];
         let is_repaired = self.attempts.contains_key(&(store.to_owned(), target.id.0));
         let active = self.active_version(store);
@@ -750,6 +780,8 @@ impl Follower {
                     return Ok(Prepared::Interrupted);
                 }
                 self.open.remove(&(store, id));
+                // They may share the damaged tables.
+                self.close_spare();
             }
         }
         Ok(Prepared::All)

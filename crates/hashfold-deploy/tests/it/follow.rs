@@ -200,6 +200,44 @@ fn a_node_follows_publish_and_rollback_and_a_rollback_moves_no_data() {
     assert_eq!(scene.naive.ranges.load(SeqCst), ranges);
 }
 
+/// A disk that counts the files that are opened.
+#[derive(Debug)]
+struct Opening(Arc<dyn Disk>, Arc<AtomicU64>);
+
+impl DiskLayer for Opening {
+    fn below(&self) -> &dyn Disk {
+        self.0.as_ref()
+    }
+
+    fn before_open(&self, _: &Path) {
+        self.1.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn a_rollback_opens_nothing_however_long_the_bad_version_was_current() {
+    let mut scene = Scene::new(8, 2000);
+    let opens: Arc<AtomicU64> = Arc::default();
+    scene.env.disk = Arc::new(Opening(scene.env.disk.clone(), opens.clone()));
+    let mut node = Node::new(&scene, "a");
+    for number in [1, 2] {
+        scene.push(number);
+        flip(&scene, number);
+        for _ in 0..3 {
+            node.step().unwrap();
+        }
+    }
+    controller(&scene).roll_back("", Duration::ZERO).unwrap();
+    let (before, mut opened) = (opens.load(SeqCst), None);
+    let mut activate = |activations: &[Activation]| {
+        opened = Some((opens.load(SeqCst) - before, activations[0].version.clone().unwrap()));
+        Ok(())
+    };
+    node.follower.step(&Signal::default(), &mut activate).unwrap();
+    let (opened, version) = opened.expect("the version before is activated");
+    assert_eq!((opened, version.info().name.number), (0, 1));
+}
+
 #[test]
 fn versions_are_activated_at_the_time_of_the_pointer_and_not_before() {
     let scene = Scene::new(2, 2000);
