@@ -13,7 +13,7 @@ use crate::{
     ready::{self, NodeSample, NodeVersion, Readiness, VersionState},
     remote::Remote,
     repair::{mend_pointer, repair},
-    swap::{Seen, read_pointer},
+    swap::{BACK_OFF_MAX, Seen, back_off, read_pointer},
 };
 use hashfold::{
     Env, ErrorClass, ErrorKind as StoreErrorKind, ReadOptions,
@@ -30,10 +30,6 @@ use std::{
     time::Duration,
 };
 
-/// Time before the second attempt after a failure; doubled before each later one.
-const BACK_OFF_MIN: Duration = Duration::from_millis(100);
-/// Maximum time between two attempts.
-const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 /// Maximum time between two reports; controllers count a node as gone that is silent for longer.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of keys of a current version that are looked up in an announced one: measures a change of 10 %
@@ -415,9 +411,9 @@ impl Follower {
 
     /// Returns the time to wait after a failure.
     fn back_off(&mut self) -> Duration {
-        let wait = BACK_OFF_MIN.saturating_mul(1 << self.failures.min(16));
+        let wait = back_off(self.failures, BACK_OFF_MAX);
         self.failures += 1;
-        wait.min(BACK_OFF_MAX)
+        wait
     }
 
     /// Reads the pointer, unless it is unchanged, and notes whether it could be read.
@@ -809,9 +805,8 @@ impl Follower {
         if error.class() == ErrorClass::Damage {
             let now = self.env.clock.now();
             let attempts = self.attempts.entry((store.to_owned(), id)).or_default();
-            let wait = BACK_OFF_MIN.saturating_mul(1 << attempts.failures.min(16));
+            attempts.next = now + back_off(attempts.failures, REPAIR_INTERVAL);
             attempts.failures += 1;
-            attempts.next = now + wait.min(REPAIR_INTERVAL);
             attempts.error = Some(error.clone());
         }
     }

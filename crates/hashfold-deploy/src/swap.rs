@@ -13,7 +13,15 @@ use std::time::Duration;
 /// Maximum number of attempts to read or to write the object.
 const ATTEMPTS_MAX: u32 = 6;
 /// Time before the second attempt; doubled before each later one.
-const WAIT: Duration = Duration::from_millis(100);
+const BACK_OFF_MIN: Duration = Duration::from_millis(100);
+/// Maximum time between two attempts of work that goes on until it succeeds.
+pub const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+
+/// Returns the time between a failure and the next attempt: 0.1 s if there was no failure before, twice as long for
+/// each one, at most `max`.
+pub fn back_off(failures_before: u32, max: Duration) -> Duration {
+    BACK_OFF_MIN.saturating_mul(1 << failures_before.min(16)).min(max)
+}
 
 /// A pointer, and the tag of its object; no tag if there is no object yet.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +82,7 @@ pub(crate) fn replace<T>(
     let mut failure = None;
     for attempt in 0..ATTEMPTS_MAX {
         if attempt > 0 {
-            clock.sleep(WAIT * (1 << (attempt - 1)));
+            clock.sleep(back_off(attempt - 1, BACK_OFF_MAX));
         }
         match objects.put(name, bytes, when) {
             Ok(Some(tag)) => return Ok(Replaced::Done(Some(tag))),
