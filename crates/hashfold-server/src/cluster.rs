@@ -71,9 +71,10 @@ impl Seen {
         self.tls_port.filter(|_| is_encrypted).unwrap_or(self.port)
     }
 
-    /// Whether the server answers: it has not refused the last question, nor been silent too often.
+    /// Whether the server answers: it has not refused the last question, nor been silent too often. This server is
+    /// not asked; it answers until it is about to stop.
     pub(crate) fn is_alive(&self) -> bool {
-        self.is_self || self.silences.load(Relaxed) < SILENCES_MAX
+        self.silences.load(Relaxed) < SILENCES_MAX
     }
 
     /// Notes what came of a question. Only one thread asks a server.
@@ -397,6 +398,15 @@ impl Cluster {
     /// Returns the errors of the last look and the last change, if there were any.
     pub(crate) fn error(&self) -> Option<String> {
         Some(lock(&self.error).clone()).filter(|error| !error.is_empty())
+    }
+
+    /// Lists this server as failed, because it is about to stop, if another one has the same slots.
+    pub(crate) fn leave(&self) {
+        let Some(view) = self.view() else { return };
+        let others = view.own_shard().nodes.iter().filter(|node| !node.is_self);
+        if others.into_iter().any(Seen::is_alive) {
+            view.own().note(Heard::Refusal);
+        }
     }
 
     /// Asks all other servers, and notes which of them answer.

@@ -184,6 +184,7 @@ impl Server {
             acl_log: Arc::default(),
             logins: Arc::default(),
             next_id: AtomicU64::new(1),
+            is_draining: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             stops_since: OnceLock::new(),
             config,
@@ -407,6 +408,19 @@ impl Server {
             *following = Some(self.start_following(follower)?);
         }
         Ok(())
+    }
+
+    /// Says to others that the server is about to stop: `/readyz` is 503, and clients of a cluster are told to go to
+    /// other servers with the same slots. Returns the time for which the server should go on answering before it
+    /// stops.
+    pub fn begin_stop(&self) -> Duration {
+        self.shared.is_draining.store(true, Relaxed);
+        self.shared.cluster.leave();
+        let drain = self.shared.config.drain;
+        if !drain.is_zero() {
+            info!(seconds = drain.as_secs(), "about to stop");
+        }
+        drain
     }
 
     /// Stops the server: requests that were read are answered, filters and maps are made durable.
