@@ -30,6 +30,9 @@ const STOP_CHECK: Duration = Duration::from_millis(50);
 /// Size of the longest password that is hashed, in bytes: the server refuses longer arguments of `AUTH`.
 const PASSWORD_BYTES_MAX: u64 = 16 << 10;
 
+/// Time between two reports to the watchdog of systemd.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Serve tables, stores, maps and filters to any Redis client
 ///
 /// Each folder is served under its name. With one data set, `redis-cli get KEY` reads it; with several,
@@ -38,7 +41,9 @@ const PASSWORD_BYTES_MAX: u64 = 16 << 10;
 /// Readers of a store follow its current version; AUTH people@41 uses version 41. With a section "deploy" in the configuration file, stores
 /// follow `hashfold deploy publish`.
 ///
-/// Runs until Ctrl-C or SIGTERM; then requests that were read are answered, and maps and filters are made durable.
+/// Runs until Ctrl-C or SIGTERM; then requests that were read are answered, and maps and filters are made durable. With
+/// a configuration file that names a cluster or an HTTP address, the server answers for 5 seconds more meanwhile
+/// (`drain-seconds`). A second signal ends it at once.
 /// SIGHUP makes it read the data sets, users and tokens in the configuration file again.
 #[derive(Args, Debug)]
 #[command(override_usage = "hashfold serve [OPTIONS] <DIR>...\n       \
@@ -131,11 +136,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     say_addresses(&server, args.json)?;
     // Without systemd, or if it does not listen, nobody is told.
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
+    let mut watchdog = Watchdog::default();
     while !stop.is_asked() {
         if hangup.swap(false, Relaxed) {
             reload(args, &server);
         }
-        SystemClock.sleep(STOP_CHECK);
+        watchdog.wait();
+    }
+    let end = SystemClock.now() + server.begin_stop();
+    while SystemClock.now() < end {
+        watchdog.wait();
     }
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     server.stop()?;
@@ -159,6 +169,26 @@ fn print_hash(input: impl BufRead) -> Result<Exit> {
     let hash = hashfold_server::hash_password(password, Env::system().random.as_ref());
     write_line(hash.map_err(Failure::usage)?)?;
     Ok(Exit::Done)
+}
+
+/// The watchdog of systemd, which ends a process that does not report for long.
+#[derive(Default)]
+struct Watchdog {
+    /// Time of the next report, by the clock.
+    next: Duration,
+}
+
+impl Watchdog {
+    /// Waits for a moment, and reports if it is time to.
+    fn wait(&mut self) {
+        SystemClock.sleep(STOP_CHECK);
+        let now = SystemClock.now();
+        if now >= self.next {
+            self.next = now + REPORT_INTERVAL;
+            // Without systemd, or without `WatchdogSec`, nobody is told.
+            let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
+        }
+    }
 }
 
 fn say_checked(config: &Config, as_json: bool) -> Result<()> {

@@ -146,6 +146,11 @@ impl Objects for Cloud {
         format!("{}/{name}", self.url)
     }
 
+    fn has_listings(&self) -> bool {
+        // Of all kinds of remotes, only web servers take no writes.
+        self.can_write
+    }
+
     fn get(&self, name: &str, size_max: u64, known: Option<&Tag>) -> Result<Found> {
         let path = self.path(name)?;
         self.runtime.block_on(self.read(&path, size_max, known)).map_err(|failed| match failed {

@@ -1,7 +1,7 @@
 //! Retention in a remote: removes old versions, and the tables that only they have.
 //!
 //! ```text
-//! pointers of all groups, list of versions → version files of old versions → list of versions again
+//! pointers of all groups, list of versions → version files of old versions → pointers and list again
 //!     → tables that they had and no other version has: the block tree first, then the files
 //! ```
 //!
@@ -11,7 +11,6 @@
 use crate::{
     error::{Error, ErrorKind, Result},
     layout::{self, TREE},
-    pointer::Signed,
     remote::Remote,
     swap::read_pointer,
 };
@@ -65,8 +64,8 @@ type Objects = Vec<(String, u64)>;
 ///
 /// # Errors
 /// `Argument` if no version would stay; damage of a pointer or of a version file that stays: nothing is
-/// removed then that may be needed; `Conflict` if a version was pushed meanwhile that needs a removed table:
-/// it must be pushed again.
+/// removed then that may be needed; `Conflict` if a version was pushed meanwhile that needs a removed table, or
+/// was published meanwhile and is removed: it must be pushed again.
 pub fn collect(
     remote: &Remote,
     store: &str,
@@ -130,9 +129,9 @@ fn groups(remote: &Remote, store: &str) -> Result<Groups> {
     let listed = remote.objects().list(layout::GROUPS)?;
     for group in listed.iter().filter_map(|object| layout::group_of_pointer(&object.name)) {
         let Some(seen) = read_pointer(remote, group, None)? else { continue };
-        let back = seen.pointer.rolled_back(Signed::default());
+        // During a trial, too: after it, a rollback needs the versions before the current ones.
         let sets = [&seen.pointer.stores, &seen.pointer.next];
-        let sets = sets.into_iter().chain(back.iter().map(|pointer| &pointer.stores));
+        let sets = sets.into_iter().chain(seen.pointer.rollback_target());
         needed.extend(sets.filter_map(|set| set.get(store)).map(|target| target.version));
         let pinned = seen.pointer.pinned.iter().filter(|pinned| pinned.store == store);
         needed.extend(pinned.map(|pinned| pinned.target.version));
@@ -195,6 +194,19 @@ fn objects_of_tables(remote: &Remote, store: &str) -> Result<BTreeMap<u64, Objec
     Ok(tables)
 }
 
+/// Fails if a group needs one of the versions that were removed: its pointer has changed since it was read.
+fn check_unneeded(remote: &Remote, store: &str, versions: &[u64]) -> Result<()> {
+    let needed = groups(remote, store)?.needed;
+    match versions.iter().find(|number| needed.contains(number)) {
+        None => Ok(()),
+        Some(number) => {
+            let what = format!("version {number}, which a group needs now, was removed");
+            let place = remote.objects().place(&layout::version(store, *number));
+            Err(Error::new(ErrorKind::Conflict { what }).at(place))
+        }
+    }
+}
+
 /// Removes versions, then tables.
 fn remove(
     remote: &Remote,
@@ -209,6 +221,7 @@ fn remove(
         objects.remove(&layout::version(store, *number))?;
         objects.remove(&layout::signature(store, *number))?;
     }
+    check_unneeded(remote, store, versions)?;
     // A version that was pushed meanwhile may have a table in common with an old one.
     let used_now = || used(remote, store, &remote.versions(store)?);
     let used_before = used_now()?;

@@ -122,7 +122,7 @@ impl Controller {
         Ok(self.read()?.pointer)
     }
 
-    /// Reads the pointer and the reports of all nodes.
+    /// Reads the pointer and the reports of all nodes; no reports of a remote without listings.
     pub fn status(&self) -> Result<Status> {
         let nodes = ready::read_all(&self.remote, &self.group)?;
         Ok(Status { pointer: self.pointer()?, nodes })
@@ -261,9 +261,11 @@ impl Controller {
         Err(Error::new(ErrorKind::NotReady { expected: 1, got }).at(self.place()))
     }
 
-    /// Makes the latest earlier set of versions current in which none is marked bad, and marks the
-    /// versions that it replaces. Takes the same time for data of any size: nodes still have the files
-    /// open.
+    /// Makes the latest earlier set of versions current in which none is marked bad and all are still in the
+    /// remote, and marks the versions that it replaces. Takes the same time for data of any size.
+    ///
+    /// Waits for no node: a node that has removed the versions fetches them, and goes on with the bad ones
+    /// meanwhile, but holds back no other node.
     ///
     /// While a zone uses other versions than the rest, these are what is taken back and marked; the current
     /// ones stay.
@@ -274,12 +276,35 @@ impl Controller {
     pub fn roll_back(&self, reason: &str, lead: Duration) -> Result<GroupPointer> {
         let seen = self.read_to_change()?;
         self.remote.check(self.env.random.as_ref())?;
-        let Some(back) = seen.pointer.rolled_back(self.signed(reason, lead)) else {
-            return Err(Error::new(ErrorKind::NoEarlier).at(self.place()));
+        let signed = self.signed(reason, lead);
+        let back = match seen.pointer.trial {
+            Some(_) => seen.pointer.taken_back(signed),
+            None => seen.pointer.rolled_back(self.earlier_set(&seen.pointer)?, signed),
         };
         let stores = back.stores.clone();
         let is_same = |newer: &GroupPointer| newer.stores == stores && newer.trial.is_none();
         Ok(self.change(&seen, back, is_same)?.pointer)
+    }
+
+    /// Returns the latest earlier set of versions in which none is marked bad and all are still in the remote.
+    fn earlier_set<'p>(&self, pointer: &'p GroupPointer) -> Result<&'p Targets> {
+        for set in pointer.good_sets() {
+            if self.is_in_remote(set)? {
+                return Ok(set);
+            }
+        }
+        Err(Error::new(ErrorKind::NoEarlier).at(self.place()))
+    }
+
+    /// Whether the remote has all of these versions.
+    fn is_in_remote(&self, targets: &Targets) -> Result<bool> {
+        for (store, target) in targets {
+            let found = self.remote.find_version(store, target.version)?;
+            if found.is_none_or(|found| found.info.name.id != target.id.0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Withdraws the versions that a controller waits to publish: nodes stop fetching them, those of a zone

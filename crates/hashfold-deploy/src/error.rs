@@ -1,7 +1,7 @@
 //! The error type of deploying: what happened, where, what was expected, what was found, what to do.
 
 use hashfold::{ErrorClass, ErrorKind as StoreErrorKind};
-use std::{fmt, iter, sync::Arc};
+use std::{fmt, io, iter, sync::Arc};
 
 /// The address at which a machine of a cloud answers for its own credentials. The object store asks there if
 /// the environment has none, which fails everywhere else.
@@ -255,6 +255,20 @@ impl Error {
         matches!(self.kind(), ErrorKind::Untrusted { .. })
     }
 
+    /// Whether the device has no space.
+    pub(crate) fn is_full(&self) -> bool {
+        let is_full = |error: &hashfold::Error| match error.kind() {
+            StoreErrorKind::Io { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            _ => false,
+        };
+        matches!(self.kind(), ErrorKind::Space { .. }) || self.of_store().is_some_and(is_full)
+    }
+
+    /// Whether the memory budget has no room.
+    pub(crate) fn is_of_memory(&self) -> bool {
+        self.of_store().is_some_and(|error| matches!(error.kind(), StoreErrorKind::Memory { .. }))
+    }
+
     /// Whether the caller asked to stop.
     pub fn is_stop(&self) -> bool {
         self.of_store().is_some_and(|error| matches!(error.kind(), StoreErrorKind::Stopped))
@@ -372,7 +386,7 @@ impl fmt::Display for ErrorKind {
             ),
             ErrorKind::NoEarlier => f.write_str(
                 "there is no version to roll back to: nothing was current before, or all of it is \
-                 marked bad",
+                 marked bad or was removed from the remote",
             ),
             ErrorKind::Argument { what, expected, got } => {
                 write!(f, "{what} is {got}, expected {expected}")
@@ -412,7 +426,6 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
 
     #[test]
     fn the_cause_of_a_failed_request_is_named_once() {

@@ -281,6 +281,12 @@ fn remove_others(disk: &dyn Disk, folder: &Path, tables: &[NewTable<'_>]) -> Res
     Ok(())
 }
 
+/// Removes what interrupted transfers have left in a local store.
+pub(crate) fn remove_incoming(disk: &dyn Disk, folder: &Path) -> Result<()> {
+    let _lock = lock_incoming(disk, folder)?;
+    remove_others(disk, folder, &[])
+}
+
 /// Removes a folder that has only files.
 pub(crate) fn remove_with_files(disk: &dyn Disk, folder: &Path) -> Result<()> {
     for file in disk.list(folder)? {

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    fetch::{FetchOptions, fetch, lists_version},
+    fetch::{FetchOptions, fetch, lists_version, remove_incoming},
     layout::{self, check_name},
     lookout::Lookout,
     objects::Tag,
@@ -13,7 +13,7 @@ use crate::{
     ready::{self, NodeSample, NodeVersion, Readiness, VersionState},
     remote::Remote,
     repair::{mend_pointer, repair},
-    swap::{Seen, read_pointer},
+    swap::{BACK_OFF_MAX, Seen, back_off, read_pointer},
 };
 use hashfold::{
     Env, ErrorClass, ErrorKind as StoreErrorKind, ReadOptions,
@@ -30,10 +30,6 @@ use std::{
     time::Duration,
 };
 
-/// Time before the second attempt after a failure; doubled before each later one.
-const BACK_OFF_MIN: Duration = Duration::from_millis(100);
-/// Maximum time between two attempts.
-const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 /// Maximum time between two reports; controllers count a node as gone that is silent for longer.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of keys of a current version that are looked up in an announced one: measures a change of 10 %
@@ -124,6 +120,8 @@ const OLDER_MAX: u32 = 3;
 /// Time between two repairs of a version, each of which reads all of it, and maximum time between two attempts to
 /// fetch bytes that were wrong in the remote.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(600);
+/// Number of bytes after which work at the rate of transfers looks at the pointer.
+const PACED_STEP: u64 = 1 << 20;
 /// Age below which versions stay in the local stores, in seconds.
 const KEPT_AGE_S: u64 = 3600;
 
@@ -140,6 +138,11 @@ impl Prepared {
     fn is_all(&self) -> bool {
         *self == Prepared::All
     }
+}
+
+/// Whether a follower may go on with work that is less urgent: nothing has come up, and nobody asks it to stop.
+fn is_free(prepared: &Result<Prepared>) -> bool {
+    prepared.as_ref().map_or_else(|error| !error.is_stop(), Prepared::is_all)
 }
 
 /// A version that becomes current on a node.
@@ -240,6 +243,9 @@ impl Follower {
             }
         }
         let stores = options.stores.keys().cloned().collect();
+        let state = FollowState::default();
+        // A follower that never begins must be noticed, too.
+        state.looking(env.clock.now());
         Ok(Follower {
             report: Readiness::new(
                 env.random.next_u64(),
@@ -254,7 +260,7 @@ impl Follower {
             tag: None,
             is_reached: false,
             older: 0,
-            state: FollowState::default(),
+            state,
             open,
             failed_before: active.iter().map(|(store, id)| (store.clone(), (*id, 0))).collect(),
             active,
@@ -371,44 +377,48 @@ impl Follower {
     fn steps(&mut self, stop: &Signal, seen: u64, activate: &mut Activate<'_>) -> Result<Duration> {
         let looked = self.look();
         self.forget_unwanted();
+        self.note_late();
         // What is there is activated, even if the object store is gone meanwhile, and before anything
         // is fetched that is only announced.
         let current = self.current();
-        let mut others = self.ours(&self.pointer.stores);
-        others.extend(self.ours(&self.pointer.next));
+        let mut others = self.wanted();
         others.retain(|other| !current.contains(other));
         let mut prepared = self.prepare(current, stop, seen);
         let wait = self.activate_due(activate);
+        self.note_late();
         let published = self.publish_locally(stop, seen);
-        // A current version that fails does not keep a better one from getting ready.
-        let is_free = prepared.as_ref().map_or_else(|error| !error.is_stop(), Prepared::is_all);
-        if is_free {
+        // A version that fails keeps no other one from getting ready or from being repaired.
+        if is_free(&prepared) {
             let next = self.prepare(others, stop, seen);
-            prepared = prepared.and(next);
             self.compare_announced();
-        }
-        // A repair takes long, so nothing else waits for it.
-        if matches!(prepared, Ok(Prepared::All)) {
-            prepared = self.repair_suspects(stop, seen);
+            // A repair takes long, so nothing else waits for it.
+            let repaired = match is_free(&next) {
+                true => self.repair_suspects(stop, seen),
+                false => next.clone(),
+            };
+            prepared = prepared.and(next).and(repaired);
         }
         let reported = if looked.is_ok() { self.write_report() } else { Ok(()) };
         looked?;
         let prepared = prepared?;
         let wait = wait?;
-        published.and(reported)?;
+        let published = published?;
+        reported?;
         self.failures = 0;
-        Ok(if prepared == Prepared::Interrupted { Duration::ZERO } else { wait })
+        let is_done = prepared.is_all() && published.is_all();
+        Ok(if is_done { wait } else { Duration::ZERO })
     }
 
     /// Returns the time to wait after a failure.
     fn back_off(&mut self) -> Duration {
-        let wait = BACK_OFF_MIN.saturating_mul(1 << self.failures.min(16));
+        let wait = back_off(self.failures, BACK_OFF_MAX);
         self.failures += 1;
-        wait.min(BACK_OFF_MAX)
+        wait
     }
 
     /// Reads the pointer, unless it is unchanged, and notes whether it could be read.
     fn look(&mut self) -> Result<()> {
+        self.state.looking(self.env.clock.now());
         let looked = self.read();
         self.is_reached = looked.is_ok();
         self.state.looked(self.is_reached, self.env.clock.now());
@@ -451,18 +461,18 @@ impl Follower {
         ours.map(|(store, target)| (store.clone(), *target)).collect()
     }
 
-    /// Closes the versions that the pointer neither names nor announces, and removes them from the
-    /// report.
+    /// Forgets the versions that the pointer neither names nor announces, and closes them, but for those that a
+    /// rollback needs.
     fn forget_unwanted(&mut self) {
-        let mut wanted = self.ours(&self.pointer.stores);
-        wanted.extend(self.ours(&self.pointer.next));
+        let wanted = self.wanted();
+        let spare = self.pointer.rollback_target().map(|set| self.ours(set)).unwrap_or_default();
+        let spare: BTreeSet<(String, u64)> =
+            spare.into_iter().map(|(store, target)| (store, target.id.0)).collect();
+        let needed = self.needed();
+        self.open.retain(|version, _| needed.contains(version) || spare.contains(version));
         let is_wanted = |(store, id): &(String, u64)| {
             wanted.iter().any(|(name, target)| name == store && target.id.0 == *id)
         };
-        // The server has the active versions open, and others may share their tables.
-        let active = &self.active;
-        let is_active = |(store, id): &(String, u64)| active.get(store) == Some(id);
-        self.open.retain(|version, _| is_wanted(version) || is_active(version));
         self.samples.retain(|version, _| is_wanted(version));
         self.attempts.retain(|version, _| is_wanted(version));
         let seq = self.pointer.seq;
@@ -472,6 +482,27 @@ impl Follower {
                 wanted.iter().any(|(name, target)| name == store && target.version == *number)
             });
         }
+    }
+
+    /// Returns the versions that the pointer names or announces.
+    fn wanted(&self) -> Vec<(String, Target)> {
+        let mut wanted = self.ours(&self.pointer.stores);
+        wanted.extend(self.ours(&self.pointer.next));
+        wanted
+    }
+
+    /// Returns the versions that must be open, by store and id: those that the pointer names or announces, and the
+    /// active ones, which the server has open and with which others may share tables.
+    fn needed(&self) -> BTreeSet<(String, u64)> {
+        let wanted = self.wanted().into_iter().map(|(store, target)| (store, target.id.0));
+        wanted.chain(self.active.clone()).collect()
+    }
+
+    /// Closes the versions that only a rollback needs. Returns whether there were any.
+    fn close_spare(&mut self) -> bool {
+        let (before, needed) = (self.open.len(), self.needed());
+        self.open.retain(|version, _| needed.contains(version));
+        self.open.len() < before
     }
 
     /// Fetches and opens versions. A version that fails does not keep the others; the first error is
@@ -545,15 +576,12 @@ impl Follower {
             self.state.report(&self.report);
             // The report is a courtesy: a node that cannot write it may still be able to read.
             let _ = self.write_report();
-            let (watch, is_interrupted) = self.lookout(store, number, stop, seen).watch();
-            let (remote, options) = (&self.remote, &self.options.fetch);
-            match fetch(&self.env, remote, store, number, &folder, options, &watch) {
-                Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => return Ok(None),
-                Err(error) => {
-                    self.note_failure(store, id, &error);
-                    return Err(error);
-                }
-                Ok(_) => {}
+            let fetched = self.fetch(store, number, stop, seen);
+            if let Err(error) = &fetched {
+                self.note_failure(store, id, error);
+            }
+            if !fetched?.is_all() {
+                return Ok(None);
             }
         }
         let version = match self.open_version(store, target) {
@@ -572,6 +600,48 @@ impl Follower {
         Ok(self.warm(&version, active, due, lookout)?.is_all().then_some(version))
     }
 
+    /// Fetches a version. If the device is full, removes versions that are no longer needed, and tries once more.
+    fn fetch(&self, store: &str, number: u64, stop: &Signal, seen: u64) -> Result<Prepared> {
+        let mut fetched = self.transfer(store, number, stop, seen);
+        if fetched.as_ref().is_err_and(Error::is_full) {
+            fetched = match self.make_space(stop, seen)? {
+                Prepared::All => self.transfer(store, number, stop, seen),
+                Prepared::Interrupted => return Ok(Prepared::Interrupted),
+            };
+        }
+        if fetched.as_ref().is_err_and(Error::is_full) {
+            // A part of a version that does not fit is of no use. The error that says so counts.
+            let folder = &self.options.stores[store].folder;
+            let _ = remove_incoming(self.env.disk.as_ref(), folder);
+        }
+        fetched
+    }
+
+    fn transfer(&self, store: &str, number: u64, stop: &Signal, seen: u64) -> Result<Prepared> {
+        let (watch, is_interrupted) = self.lookout(store, number, stop, seen).watch();
+        let (remote, options) = (&self.remote, &self.options.fetch);
+        let folder = &self.options.stores[store].folder;
+        match fetch(&self.env, remote, store, number, folder, options, &watch) {
+            Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => {
+                Ok(Prepared::Interrupted)
+            }
+            fetched => fetched.map(|_| Prepared::All),
+        }
+    }
+
+    /// Removes versions that are no longer needed from all local stores: they may share a device.
+    fn make_space(&self, stop: &Signal, seen: u64) -> Result<Prepared> {
+        for (store, FollowedStore { folder, .. }) in &self.options.stores {
+            // A store that another process changes, or that cannot be read, gives no space now.
+            let Ok(mut writer) = StoreWriter::open(&self.env, folder) else { continue };
+            let retained = self.retain(&mut writer, store, stop, seen);
+            if !is_free(&retained) {
+                return retained;
+            }
+        }
+        Ok(Prepared::All)
+    }
+
     /// Brings what a version has beside the active one into memory, at the rate of transfers, if it is mapped: no
     /// lookup waits for the device when it becomes current. Ends at the time, since 1970, from which on it must be
     /// current, if there is one.
@@ -583,15 +653,12 @@ impl Follower {
         lookout: Lookout,
     ) -> Result<Prepared> {
         let (watch, is_interrupted) = lookout.watch();
-        let (rate, clock) = (self.rate().clone(), self.env.clock.clone());
+        let (paced, clock) = (self.paced(watch), self.env.clock.clone());
         let is_late = move |clock: &Arc<dyn Clock>| due.is_some_and(|due| clock.unix_time() >= due);
         let own_clock = clock.clone();
-        let paced = Watch::new(move |bytes| {
-            if is_late(&own_clock) {
-                return Err(StoreErrorKind::Stopped.into());
-            }
-            rate.take(own_clock.as_ref(), bytes);
-            watch.add(0)
+        let paced = Watch::new(move |bytes| match is_late(&own_clock) {
+            true => Err(StoreErrorKind::Stopped.into()),
+            false => paced.add(bytes),
         });
         match version.warm(active, &paced) {
             Err(_) if is_interrupted.load(Relaxed) => Ok(Prepared::Interrupted),
@@ -600,15 +667,43 @@ impl Follower {
         }
     }
 
+    /// Returns a watch that limits work to the rate of transfers. `watch` can interrupt it, and counts nothing.
+    fn paced(&self, watch: Watch) -> Watch {
+        let (rate, clock) = (self.rate().clone(), self.env.clock.clone());
+        Watch::new(move |bytes| {
+            // In steps, so that the pointer is looked at also while many bytes are paid for.
+            let mut left = bytes;
+            loop {
+                let step = left.min(PACED_STEP);
+                rate.take(clock.as_ref(), step);
+                watch.add(0)?;
+                left -= step;
+                if left == 0 {
+                    return Ok(());
+                }
+            }
+        })
+    }
+
     /// Returns the version of a store that is active, if it is open.
     fn active_version(&self, store: &str) -> Option<&Version> {
         let id = self.active.get(store)?;
         self.open.get(&(store.to_owned(), *id)).map(|version| &**version)
     }
 
+    /// Opens a version of a local store, in place of those that only a rollback needs if there is no memory for both.
+    fn open_version(&mut self, store: &str, target: &Target) -> Result<Version> {
+        match self.try_open(store, target) {
+            Err(error) if error.is_of_memory() && self.close_spare() => {
+                self.try_open(store, target)
+            }
+            opened => opened,
+        }
+    }
+
     /// Opens a version of a local store. Tables that the active version has open are shared, unless they may
     /// be damaged.
-    fn open_version(&self, store: &str, target: &Target) -> Result<Version> {
+    fn try_open(&self, store: &str, target: &Target) -> Result<Version> {
         let FollowedStore { folder, read, is_damaged, .. } = &self.options.stores[store];
         let is_repaired = self.attempts.contains_key(&(store.to_owned(), target.id.0));
         let active = self.active_version(store);
@@ -681,6 +776,8 @@ impl Follower {
                     return Ok(Prepared::Interrupted);
                 }
                 self.open.remove(&(store, id));
+                // They may share the damaged tables.
+                self.close_spare();
             }
         }
         Ok(Prepared::All)
@@ -708,9 +805,8 @@ impl Follower {
         if error.class() == ErrorClass::Damage {
             let now = self.env.clock.now();
             let attempts = self.attempts.entry((store.to_owned(), id)).or_default();
-            let wait = BACK_OFF_MIN.saturating_mul(1 << attempts.failures.min(16));
+            attempts.next = now + back_off(attempts.failures, REPAIR_INTERVAL);
             attempts.failures += 1;
-            attempts.next = now + wait.min(REPAIR_INTERVAL);
             attempts.error = Some(error.clone());
         }
     }
@@ -745,15 +841,23 @@ impl Follower {
     /// not withdrawn yet. A store that the group has never had goes on with the version that it has.
     fn gone(&self) -> Vec<String> {
         let (current, _) = self.pointer.of_zone(self.options.zone.as_deref());
-        let GroupPointer { previous, bad, .. } = &self.pointer;
+        // A bad version says nothing: it may be marked although the group never had it.
         let was_there = |store: &String| {
             self.given.contains(store)
-                || previous.iter().any(|set| set.contains_key(store))
-                || bad.iter().any(|bad| bad.store == *store)
+                || self.pointer.previous.iter().any(|set| set.contains_key(store))
         };
         let own = self.options.stores.keys();
         let gone = own.filter(|store| !current.contains_key(*store) && was_there(store));
         gone.filter(|store| !self.withdrawn.contains(*store)).cloned().collect()
+    }
+
+    /// Shows which versions the node does not answer from yet, so that others see when it is late.
+    fn note_late(&self) {
+        let changed = self.changed().into_iter();
+        let versions = changed.map(|(store, target)| (store, target.version)).collect();
+        let now = self.env.clock.now();
+        let due = now + self.due().saturating_sub(self.env.clock.unix_time());
+        self.state.expected(versions, due, now);
     }
 
     /// Activates the versions whose time has come, all in one call. Returns the time to wait.
@@ -815,38 +919,69 @@ impl Follower {
 
     /// Makes active versions current in the local stores, so that the server finds them after a
     /// restart, even without the object store; then removes versions that are no longer needed.
-    fn publish_locally(&mut self, stop: &Signal, seen: u64) -> Result<()> {
-        let stop = stop.clone();
-        let watch = Watch::new(move |_| match stop.count() == seen {
-            true => Ok(()),
-            false => Err(StoreErrorKind::Stopped.into()),
-        });
-        for (store, number) in &self.unpublished.clone() {
-            // Another process that writes to the store, an update say, does not hold back what the pointer
-            // says next: the following step tries again.
-            let folder = &self.options.stores[store].folder;
-            let mut writer = match StoreWriter::open(&self.env, folder) {
-                Err(error) if error.is_busy() => continue,
-                // A store that was never fetched has nothing to withdraw.
-                Err(error) if error.is_absent() && number.is_none() => {
-                    self.unpublished.remove(store);
-                    continue;
-                }
-                opened => opened?,
-            };
-            self.publish_in(&mut writer, store, *number)?;
-            self.condemn_in(&mut writer, store)?;
-            let rules = Retention {
-                keep: self.options.placement.get().keep.unwrap_or(self.options.keep),
-                age_s_min: KEPT_AGE_S,
-                unpublished_age_s_min: KEPT_AGE_S,
-                now_s: self.env.clock.unix_time().as_secs(),
-                free_bytes_min: 0,
-            };
-            self.unpublished.remove(store);
-            writer.collect(&rules, &watch)?;
+    fn publish_locally(&mut self, stop: &Signal, seen: u64) -> Result<Prepared> {
+        let mut published = Ok(Prepared::All);
+        for (store, number) in self.unpublished.clone() {
+            let done = self.publish_store(&store, number, stop, seen);
+            if !is_free(&done) {
+                return done;
+            }
+            // A store that fails keeps no other one from being published.
+            published = published.and(done);
         }
-        Ok(())
+        published
+    }
+
+    fn publish_store(
+        &mut self,
+        store: &str,
+        number: Option<u64>,
+        stop: &Signal,
+        seen: u64,
+    ) -> Result<Prepared> {
+        // Another process that writes to the store, an update say, does not hold back what the pointer
+        // says next: the following step tries again.
+        let folder = &self.options.stores[store].folder;
+        let mut writer = match StoreWriter::open(&self.env, folder) {
+            Err(error) if error.is_busy() => return Ok(Prepared::All),
+            // A store that was never fetched has nothing to withdraw.
+            Err(error) if error.is_absent() && number.is_none() => {
+                self.unpublished.remove(store);
+                return Ok(Prepared::All);
+            }
+            opened => opened?,
+        };
+        self.publish_in(&mut writer, store, number)?;
+        let retained = self.retain(&mut writer, store, stop, seen);
+        // What is interrupted goes on in the next step.
+        if is_free(&retained) {
+            self.unpublished.remove(store);
+        }
+        retained
+    }
+
+    /// Removes versions of a local store that are no longer needed, at the rate of transfers.
+    fn retain(
+        &self,
+        writer: &mut StoreWriter,
+        store: &str,
+        stop: &Signal,
+        seen: u64,
+    ) -> Result<Prepared> {
+        self.condemn_in(writer, store)?;
+        let rules = Retention {
+            keep: self.options.placement.get().keep.unwrap_or(self.options.keep),
+            age_s_min: KEPT_AGE_S,
+            unpublished_age_s_min: KEPT_AGE_S,
+            now_s: self.env.clock.unix_time().as_secs(),
+            free_bytes_min: 0,
+        };
+        // No version has the number 0: the progress of none is reported.
+        let (watch, is_interrupted) = self.lookout(store, 0, stop, seen).watch();
+        match writer.collect(&rules, &self.paced(watch)) {
+            Err(_) if is_interrupted.load(Relaxed) => Ok(Prepared::Interrupted),
+            removed => Ok(removed.map(|_| Prepared::All)?),
+        }
     }
 
     /// Makes a version current in a local store, or none.

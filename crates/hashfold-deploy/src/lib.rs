@@ -101,6 +101,7 @@ pub use self::{
     remote::Remote,
     repair::{Repaired, mend_pointer, repair},
     signature::VersionSignature,
+    swap::{BACK_OFF_MAX, back_off},
     topology::{Node, Shard, Topology, TopologyReader},
     trial::Bake,
 };

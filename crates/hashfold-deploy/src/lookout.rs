@@ -89,6 +89,7 @@ impl Lookout {
             return false;
         }
         progress.next_look = now + self.poll;
+        self.state.looking(now);
         // Without an answer the transfer goes on; it has its own errors.
         let seen = read_pointer(&self.remote, &self.group, self.tag.as_ref());
         self.state.looked(seen.is_ok(), now);

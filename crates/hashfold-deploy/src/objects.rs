@@ -83,6 +83,11 @@ pub trait Objects: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Whether [`Objects::list`] works: a web server has no listings.
+    fn has_listings(&self) -> bool {
+        true
+    }
+
     /// Reads a whole object of at most `size_max` bytes, unless it still has the content with the tag
     /// `known`. A set without tags of that kind may return the unchanged object.
     fn get(&self, name: &str, size_max: u64, known: Option<&Tag>) -> Result<Found>;

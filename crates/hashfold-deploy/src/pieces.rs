@@ -88,6 +88,7 @@ impl<'a> Transfer<'a> {
         let disk = self.env.disk.as_ref();
         let new = disk.create(to, Access::Direct)?;
         for piece in pieces {
+            self.watch.add(0)?;
             let mut bytes = Buffer::zeroed(piece.size() as usize);
             disk.open(from, Access::Direct)?.read_at(piece.bytes.start, &mut bytes)?;
             new.write_at(piece.bytes.start, &bytes)?;
@@ -102,8 +103,9 @@ impl<'a> Transfer<'a> {
         let queue = Mutex::new(missing.iter());
         let lane = || self.lane(file.as_ref(), name, &queue);
         thread::scope(|scope| {
-            let others: Vec<_> =
-                (1..self.lanes.min(missing.len())).map(|_| scope.spawn(lane)).collect();
+            // If the system refuses threads, fewer lanes fetch all pieces.
+            let spawn = |_| thread::Builder::new().spawn_scoped(scope, lane).ok();
+            let others: Vec<_> = (1..self.lanes.min(missing.len())).filter_map(spawn).collect();
             let first = lane();
             let others =
                 others.into_iter().map(|other| other.join().expect("a lane does not panic"));

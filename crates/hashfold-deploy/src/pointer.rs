@@ -249,33 +249,45 @@ impl GroupPointer {
         GroupPointer { trial: Some(trial), ..self.announced(targets, signed) }
     }
 
-    /// Returns the pointer after a rollback: the latest earlier set of versions in which none is bad
-    /// is current, and the versions that it replaces are bad. `None` if there is no such set. If a zone
-    /// uses other versions than the rest, these are what is taken back, and the current ones stay.
-    pub(crate) fn rolled_back(&self, signed: Signed) -> Option<GroupPointer> {
-        if self.trial.is_some() {
-            let mut next = self.signed(signed);
-            for (store, target) in std::mem::take(&mut next.next) {
-                next.add_bad(StoreVersion { store, target });
-            }
-            next.trial = None;
-            return Some(next);
-        }
+    /// Returns the earlier sets of versions of which none is bad, the latest first.
+    pub(crate) fn good_sets(&self) -> impl Iterator<Item = &Targets> {
         let is_good = |set: &&Targets| {
             **set != self.stores && !set.iter().any(|(store, target)| self.is_bad(store, target))
         };
-        let good = self.previous.iter().rev().find(is_good)?.clone();
+        self.previous.iter().rev().filter(is_good)
+    }
+
+    /// Returns the set of versions that the next rollback makes current, unless they were removed from the remote;
+    /// `None` if there is no such set. While a zone uses other versions than the rest, the next rollback only ends
+    /// that, and the one after it leads to this set.
+    pub fn rollback_target(&self) -> Option<&Targets> {
+        self.good_sets().next()
+    }
+
+    /// Returns the pointer after a rollback to an earlier set of versions: it is current, and the versions that it
+    /// replaces are bad.
+    pub(crate) fn rolled_back(&self, to: &Targets, signed: Signed) -> GroupPointer {
         let mut next = self.signed(signed);
-        let replaced =
-            self.stores.iter().filter(|(store, target)| good.get(*store) != Some(target));
+        let replaced = self.stores.iter().filter(|(store, target)| to.get(*store) != Some(target));
         for (store, target) in replaced {
             next.add_bad(StoreVersion { store: store.clone(), target: *target });
         }
-        next.previous.retain(|set| *set != good);
+        next.previous.retain(|set| set != to);
         next.push_previous();
-        next.stores = good;
+        next.stores = to.clone();
         next.next.clear();
-        Some(next)
+        next
+    }
+
+    /// Returns the pointer after the versions that a zone used before the rest were taken back: they are bad, and
+    /// the current ones stay.
+    pub(crate) fn taken_back(&self, signed: Signed) -> GroupPointer {
+        let mut next = self.signed(signed);
+        for (store, target) in std::mem::take(&mut next.next) {
+            next.add_bad(StoreVersion { store, target });
+        }
+        next.trial = None;
+        next
     }
 
     /// Returns the pointer after a version was marked bad.
@@ -380,9 +392,13 @@ mod tests {
         sets.iter().fold(GroupPointer::default(), publish)
     }
 
+    fn back(pointer: &GroupPointer) -> Option<GroupPointer> {
+        Some(pointer.rolled_back(pointer.rollback_target()?, Signed::default()))
+    }
+
     #[track_caller]
     fn check_rolled_back(pointer: &GroupPointer, stores: &[(&str, u64)], bad: &[(&str, u64)]) {
-        let back = pointer.rolled_back(Signed::default()).unwrap();
+        let back = back(pointer).unwrap();
         assert_eq!(back.stores, set(stores));
         let marked: Vec<(&str, u64)> =
             back.bad.iter().map(|bad| (bad.store.as_str(), bad.target.version)).collect();
@@ -399,16 +415,15 @@ mod tests {
         let grown = published(&[&[("a", 1)], &[("b", 1)]]);
         check_rolled_back(&grown, &[("a", 1)], &[("b", 1)]);
         let three = published(&[&[("a", 1)], &[("a", 2)], &[("a", 3)]]);
-        let back = three.rolled_back(Signed::default()).unwrap();
-        check_rolled_back(&back, &[("a", 1)], &[("a", 3), ("a", 2)]);
+        check_rolled_back(&back(&three).unwrap(), &[("a", 1)], &[("a", 3), ("a", 2)]);
         let bad = StoreVersion { store: "a".into(), target: target(2) };
         check_rolled_back(
             &three.marked(bad, Signed::default()),
             &[("a", 1)],
             &[("a", 2), ("a", 3)],
         );
-        assert_eq!(published(&[&[("a", 1)]]).rolled_back(Signed::default()), None);
-        assert_eq!(GroupPointer::default().rolled_back(Signed::default()), None);
+        assert_eq!(back(&published(&[&[("a", 1)]])), None);
+        assert_eq!(back(&GroupPointer::default()), None);
     }
 
     #[track_caller]
@@ -439,13 +454,13 @@ mod tests {
             (tried.announced(&set(&[]), signed_for(10)), 7),
             (tried.announced(&set(&[("a", 3)]), signed_for(10)), 7),
             (tried.marked(bad.clone(), signed_for(10)), 7),
-            (tried.rolled_back(signed_for(10)).unwrap(), 10),
+            (tried.taken_back(signed_for(10)), 10),
         ] {
             check_of_zone(&ended, Some("east"), &old, at);
             check_of_zone(&ended, None, &old, at);
             assert_eq!(ended.trial, None);
         }
-        assert_eq!(tried.rolled_back(signed_for(10)).unwrap().bad, [bad]);
+        assert_eq!(tried.taken_back(signed_for(10)).bad, [bad]);
         let published = tried.published(&set(&[("a", 2)]), signed_for(11));
         check_of_zone(&published, Some("east"), &new, 11);
         check_of_zone(&published, None, &new, 11);
@@ -489,7 +504,7 @@ mod tests {
     #[test]
     fn bytes_of_strangers_never_panic() {
         let good = published(&[&[("a", 1), ("b", 2)], &[("a", 2)]]);
-        let good = good.rolled_back(Signed::default()).unwrap();
+        let good = back(&good).unwrap();
         let good = good.tried(&set(&[("a", 3)]), "east", Signed::default()).to_bytes();
         let random = SeededRandom::new(1);
         for _ in 0..20_000 {
@@ -509,7 +524,7 @@ mod tests {
                 let names = pointer.stores.keys().chain(pointer.bad.iter().map(|bad| &bad.store));
                 names.for_each(|name| check_name("store", name).unwrap());
                 let _ = pointer.of_zone(Some("east"));
-                let _ = pointer.rolled_back(Signed::default());
+                let _ = back(&pointer);
             }
         }
         let deep = "[".repeat(1 << 20);

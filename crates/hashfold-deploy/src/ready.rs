@@ -246,11 +246,14 @@ impl Readiness {
     }
 }
 
-/// Reads the reports of all nodes of a group, by node. A report that cannot be read is left out: it is
-/// of a newer node, or is being replaced.
+/// Reads the reports of all nodes of a group, by node; none of a remote without listings. A report that cannot be
+/// read is left out: it is of a newer node, or is being replaced.
 pub(crate) fn read_all(remote: &Remote, group: &str) -> Result<BTreeMap<String, Readiness>> {
     let objects = remote.objects();
     let mut nodes = BTreeMap::new();
+    if !objects.has_listings() {
+        return Ok(nodes);
+    }
     for listed in objects.list(&layout::ready(group))? {
         let Some((_, node)) = listed.name.rsplit_once('/') else { continue };
         if check_name("node", node).is_err() {

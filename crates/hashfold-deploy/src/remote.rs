@@ -86,6 +86,11 @@ impl Remote {
         Ok(())
     }
 
+    /// Whether stores, versions and reports of nodes can be listed: not by a web server.
+    pub fn has_listings(&self) -> bool {
+        self.objects.has_listings()
+    }
+
     /// Returns the names of all stores in the remote, sorted.
     ///
     /// # Errors

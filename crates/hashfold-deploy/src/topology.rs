@@ -18,18 +18,15 @@
 use crate::{
     error::{Error, ErrorKind, Result},
     layout::{self, check_name},
-    objects::{Found, Tag, When},
+    objects::{Found, Tag},
     pointer::MAX_NUMBER,
     remote::Remote,
+    swap::{Replaced, replace},
 };
 use hashfold::{Env, store::SLOTS};
 use serde::{Deserialize, Serialize};
-use std::{fmt, time::Duration};
+use std::fmt;
 
-/// Maximum number of attempts to write the object while its state is unknown.
-const ATTEMPTS_MAX: u32 = 6;
-/// Time before the second attempt; doubled before each later one.
-const WAIT: Duration = Duration::from_millis(100);
 /// Maximum number of servers in a topology.
 const NODES_MAX: usize = 4096;
 /// Maximum size of the name of a host, in bytes, as in DNS.
@@ -344,31 +341,13 @@ impl Remote {
         let bytes = new.to_bytes();
         let new = Topology::from_bytes(&bytes)?;
         self.check(env.random.as_ref())?;
-        let when = tag.as_ref().map_or(When::Absent, When::Is);
-        let mut failure = None;
-        for attempt in 0..ATTEMPTS_MAX {
-            if attempt > 0 {
-                env.clock.sleep(WAIT * (1 << (attempt - 1)));
-            }
-            match objects.put(name, &bytes, when) {
-                Ok(Some(_)) => return Ok(new),
-                Ok(None) => {}
-                Err(error) => failure = Some(error),
-            }
-            // The reply to a write may be lost, and the write done.
-            match self.tagged_topology() {
-                Ok((Some(there), _)) if failure.is_some() && there == new => return Ok(new),
-                Ok((there, now)) if now != tag => {
-                    return Err(refused(there.map_or(0, |there| there.epoch)));
-                }
-                Ok(_) => {}
-                Err(error) => failure = Some(error),
-            }
+        let object = (name, &*bytes);
+        let read = || self.tagged_topology();
+        let is_ours = |there: &Option<Topology>| there.as_ref() == Some(&new);
+        match replace(objects, env.clock.as_ref(), object, tag.as_ref(), read, is_ours)? {
+            Replaced::Done(_) => Ok(new),
+            Replaced::Other(there) => Err(refused(there.map_or(0, |there| there.epoch))),
         }
-        Err(failure.unwrap_or_else(|| {
-            let message = "the object store refused the write, and nobody else has written";
-            Error::remote("write", message).at(place())
-        }))
     }
 }
 

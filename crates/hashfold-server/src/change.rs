@@ -9,7 +9,7 @@ use crate::{
     error::StartError,
 };
 use hashfold::{
-    Env, Error, ErrorKind,
+    Env, Error, ErrorClass, ErrorKind,
     store::{Gates, Pin, StoreWriter},
     work::Watch,
 };
@@ -113,10 +113,12 @@ pub(crate) struct Changed {
 pub(crate) enum ChangeError {
     /// The pointer is not the one that was looked at; nothing was changed.
     Moved(String),
-    /// The change is not possible; nothing was changed.
+    /// The change is not possible, or not yet: the same versions are current. A version of a group may have been
+    /// announced to its servers, which go on fetching it.
     Refused(String),
     /// The pointer was changed, but something that belongs to the change has failed: it may not be durable,
-    /// not be served by this server, or not be in the audit log.
+    /// not be served by this server, or not be in the audit log. Or the reply of the object storage was lost, so that
+    /// nobody knows whether the pointer was changed.
     Incomplete(String),
 }
 
@@ -125,7 +127,7 @@ impl fmt::Display for ChangeError {
         match self {
             ChangeError::Moved(message) | ChangeError::Refused(message) => f.write_str(message),
             ChangeError::Incomplete(message) => {
-                write!(f, "the pointer has changed, but not all was done: {message}")
+                write!(f, "the pointer may have changed, and not all was done: {message}")
             }
         }
     }
@@ -236,7 +238,7 @@ impl Changer {
             Ok(Changed { version, seq, .. }) => {
                 info!(who, %store, version, seq, action = what.action, "changed");
             }
-            Err(error) => warn!(who, %store, action = what.action, %error, "not changed"),
+            Err(error) => warn!(who, %store, action = what.action, %error, "not done"),
         }
         if let (Some(audit), Some(number)) = (&self.audit, number) {
             let error = result.as_ref().map_err(ToString::to_string);
@@ -406,7 +408,7 @@ impl Group {
         }
     }
 
-    /// Changes the pointer of the group. A rollback concerns all of its stores.
+    /// Makes a change of the group. A rollback concerns all of its stores.
     fn apply(&self, change: &Change, env: &Env, watch: &Watch) -> Result<Changed, ChangeError> {
         let store = change.data.name().to_string();
         let group = self.name();
@@ -414,10 +416,30 @@ impl Group {
         if let Some(seq) = change.seq {
             controller = controller.only_after(seq);
         }
+        if let Action::RollBack { to: Some(version) } = change.action {
+            return Err(ChangeError::Refused(format!(
+                "{store} follows the group {group}, which rolls back to the versions before; publish \
+                 version {version} instead"
+            )));
+        }
         let current = |pointer: &GroupPointer| pointer.stores.get(&store).map(|it| it.version);
-        let previous = current(&controller.pointer()?);
+        let before = controller.pointer()?;
+        let pointer = self.change_pointer(&controller, change, watch);
+        let pointer =
+            pointer.map_err(|error| failed_change(&error, before.seq, controller.pointer()))?;
+        let (version, previous) = (current(&pointer).unwrap_or_default(), current(&before));
+        Ok(Changed { version, previous, seq: pointer.seq })
+    }
+
+    /// Changes the pointer of the group.
+    fn change_pointer(
+        &self,
+        controller: &Controller,
+        change: &Change,
+        watch: &Watch,
+    ) -> hashfold_deploy::Result<GroupPointer> {
         let lead = PublishOptions::default().lead;
-        let pointer = match change.action {
+        match change.action {
             Action::Publish { version, is_forced, change_max } => {
                 let defaults = PublishOptions::default();
                 let options = PublishOptions {
@@ -429,23 +451,29 @@ impl Group {
                     reason: change.reason.clone(),
                     ..defaults
                 };
-                let versions = [(store.clone(), version)];
-                controller.publish(&versions, &options, watch)?
+                let versions = [(change.data.name().to_string(), version)];
+                controller.publish(&versions, &options, watch)
             }
-            Action::RollBack { to: None } => controller.roll_back(&change.reason, lead)?,
-            Action::Cancel => controller.cancel(&change.reason)?,
-            Action::RollBack { to: Some(version) } => {
-                return Err(ChangeError::Refused(format!(
-                    "{store} follows the group {group}, which rolls back to the versions before; publish \
-                     version {version} instead"
-                )));
-            }
+            Action::RollBack { .. } => controller.roll_back(&change.reason, lead),
+            Action::Cancel => controller.cancel(&change.reason),
             Action::Pin { .. } | Action::Unpin { .. } => {
                 unreachable!("versions are pinned in stores")
             }
-        };
-        let version = current(&pointer).unwrap_or_default();
-        Ok(Changed { version, previous, seq: pointer.seq })
+        }
+    }
+}
+
+/// Returns the error of a change of a group. `before` is the sequence number of the pointer before the change, `now`
+/// the pointer after it: unless it is the same, a change whose reply is lost may have been made.
+fn failed_change(
+    error: &hashfold_deploy::Error,
+    before: u64,
+    now: hashfold_deploy::Result<GroupPointer>,
+) -> ChangeError {
+    let is_unchanged = now.is_ok_and(|now| now.seq == before);
+    match error.class() == ErrorClass::Io && !is_unchanged {
+        true => ChangeError::Incomplete(error.to_string()),
+        false => error.clone().into(),
     }
 }
 
@@ -533,6 +561,21 @@ mod tests {
             }
             assert!(seen.iter().all(|count| *count > 0), "{action:?}: {seen:?}");
         }
+    }
+
+    #[test]
+    fn a_change_of_a_group_whose_result_is_unknown_is_no_refusal() {
+        let lost = || hashfold_deploy::Error::remote("write", "connection reset");
+        let pointer = |seq| Ok(GroupPointer { seq, ..GroupPointer::default() });
+        let is_refused = |error: hashfold_deploy::Error, now| {
+            matches!(failed_change(&error, 7, now), ChangeError::Refused(_))
+        };
+        assert!(is_refused(lost(), pointer(7)));
+        assert!(!is_refused(lost(), pointer(8)));
+        assert!(!is_refused(lost(), Err(lost())));
+        // A version that stays announced is not current.
+        let late = DeployErrorKind::NotReady { expected: 1, got: "none".into() };
+        assert!(is_refused(late.into(), pointer(8)));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use hashfold::{ChosenSlots, Env, store::SLOTS};
 use hashfold_deploy::{Node, Placed, Placement, Shard, Topology};
 use std::{
+    collections::HashSet,
     io::{
         ErrorKind::{TimedOut, WouldBlock},
         Read as _, Write as _,
@@ -70,9 +71,10 @@ impl Seen {
         self.tls_port.filter(|_| is_encrypted).unwrap_or(self.port)
     }
 
-    /// Whether the server answers: it has not refused the last question, nor been silent too often.
+    /// Whether the server answers: it has not refused the last question, nor been silent too often. This server is
+    /// not asked; it answers until it is about to stop.
     pub(crate) fn is_alive(&self) -> bool {
-        self.is_self || self.silences.load(Relaxed) < SILENCES_MAX
+        self.silences.load(Relaxed) < SILENCES_MAX
     }
 
     /// Notes what came of a question. Only one thread asks a server.
@@ -137,27 +139,28 @@ impl View {
         let own_shard =
             own_shard.ok_or_else(|| format!("node \"{own}\" is not in the topology"))?;
         let mut owners = vec![0; SLOTS as usize];
-        let was_alive = |node: &Node| {
-            let all =
-                before.into_iter().flat_map(|view| &view.shards).flat_map(|shard| &shard.nodes);
-            all.into_iter().find(|seen| seen.id == id_of(&node.id)).is_none_or(Seen::is_alive)
-        };
-        let shards = topology.shards.iter().enumerate().map(|(number, shard)| {
-            for (first, last) in &shard.slots {
-                owners[*first as usize..=*last as usize].fill(number as u16);
-            }
-            let nodes = shard.nodes.iter().map(|node| Seen {
-                id: id_of(&node.id),
+        let seen = before.into_iter().flat_map(|view| &view.shards).flat_map(|shard| &shard.nodes);
+        let silent: HashSet<&str> =
+            seen.filter(|seen| !seen.is_alive()).map(|seen| &*seen.id).collect();
+        let node_of = |node: &Node| {
+            let id = id_of(&node.id);
+            Seen {
+                silences: AtomicU8::new(if silent.contains(&*id) { SILENCES_MAX } else { 0 }),
+                id,
                 host: node.host.clone(),
                 port: node.port,
                 tls_port: node.tls_port,
                 zone: node.zone.clone(),
                 is_self: node.id == own,
-                silences: AtomicU8::new(if was_alive(node) { 0 } else { SILENCES_MAX }),
-            });
+            }
+        };
+        let shards = topology.shards.iter().enumerate().map(|(number, shard)| {
+            for (first, last) in &shard.slots {
+                owners[*first as usize..=*last as usize].fill(number as u16);
+            }
             SeenShard {
                 slots: shard.slots.iter().map(|(first, last)| *first..=*last).collect(),
-                nodes: nodes.collect(),
+                nodes: shard.nodes.iter().map(&node_of).collect(),
             }
         });
         let shards = shards.collect();
@@ -395,6 +398,15 @@ impl Cluster {
     /// Returns the errors of the last look and the last change, if there were any.
     pub(crate) fn error(&self) -> Option<String> {
         Some(lock(&self.error).clone()).filter(|error| !error.is_empty())
+    }
+
+    /// Lists this server as failed, because it is about to stop, if another one has the same slots.
+    pub(crate) fn leave(&self) {
+        let Some(view) = self.view() else { return };
+        let others = view.own_shard().nodes.iter().filter(|node| !node.is_self);
+        if others.into_iter().any(Seen::is_alive) {
+            view.own().note(Heard::Refusal);
+        }
     }
 
     /// Asks all other servers, and notes which of them answer.

@@ -24,8 +24,12 @@ use std::{
     time::Duration,
 };
 
-/// Time for which the pointer may be out of reach before the server counts as not ready.
-const UNREACHABLE_MAX: Duration = Duration::from_secs(30);
+/// Time for which the pointer may be out of reach, or a version may be due, before the server counts as not ready.
+const BEHIND_MAX: Duration = Duration::from_secs(30);
+
+/// Time without a look at the pointer after which the follower counts as dead: it looks at least twice a minute, and
+/// waits for an answer for less than a minute.
+const SILENT_MAX: Duration = Duration::from_secs(120);
 
 /// Time between two changes of the limit of transfers.
 const THROTTLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -117,20 +121,19 @@ impl Deployment {
         self.rate.get()
     }
 
-    /// Returns why the server should get no requests: the pointer is out of reach for long, so that others
-    /// may have newer versions.
+    /// Returns why the server should get no requests: others may have newer versions.
     pub(crate) fn problem(&self, now: Duration) -> Option<String> {
-        let Observed { unreachable_since, error, .. } = self.state();
-        let lasts = now.saturating_sub(unreachable_since?);
-        (lasts >= UNREACHABLE_MAX).then(|| {
-            let error = error.unwrap_or_default();
-            format!("group {}: not seen for {} s: {error}", self.config.group, lasts.as_secs())
-        })
+        problem(&self.config.group, &self.state(), now)
     }
 
     /// Shows the state of a follower, which runs from now on.
     pub(crate) fn show(&self, follower: &Follower) {
         self.state.store(Arc::new(follower.state().clone()));
+    }
+
+    /// Shows that no follower runs.
+    pub(crate) fn show_none(&self) {
+        self.state.store(Arc::default());
     }
 
     /// Follows the pointer until `stop` is sent. `data` are those that the follower was made for.
@@ -149,6 +152,28 @@ impl Deployment {
             self.rate.set(throttle.limit(took, self.rate.get(), self.config.rate_bytes_per_s));
         }
     }
+}
+
+/// Returns why a server that follows a group may have older versions than others: the pointer is out of reach,
+/// nobody looks at it, or the server does not have the versions that it names.
+fn problem(group: &str, state: &Observed, now: Duration) -> Option<String> {
+    let since = |time: Option<Duration>| now.saturating_sub(time.unwrap_or(now));
+    let (unreachable, silent) = (since(state.unreachable_since), since(state.looked_at));
+    let error = state.error.as_deref().unwrap_or_default();
+    if unreachable >= BEHIND_MAX {
+        return Some(format!("group {group}: not seen for {} s: {error}", unreachable.as_secs()));
+    }
+    if silent >= SILENT_MAX {
+        return Some(format!("group {group}: not looked at for {} s: restart", silent.as_secs()));
+    }
+    let (versions, due) = state.late.as_ref()?;
+    let late = since(Some(*due));
+    let version = |(store, number): (&String, &u64)| format!("{store} {number}");
+    let versions: Vec<String> = versions.iter().map(version).collect();
+    (late >= BEHIND_MAX).then(|| {
+        let (versions, seconds) = (versions.join(", "), late.as_secs());
+        format!("group {group}: {versions}: due for {seconds} s, and not served: {error}")
+    })
 }
 
 /// Reads the files of public keys.
@@ -242,6 +267,7 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn transfers_give_way_to_requests_and_recover() {
@@ -264,6 +290,27 @@ mod tests {
             limit = throttle.limit(Some(4096), limit, max);
         }
         assert_eq!(throttle.limit(Some(4096), RATE_MIN, max), RATE_MIN + max / 20);
+    }
+
+    #[test]
+    fn a_follower_that_does_not_look_or_gets_no_answer_or_no_version_is_a_problem() {
+        let second = |seconds| Some(Duration::from_secs(seconds));
+        let check = |unreachable_since, looked_at, due, expected: Option<&str>| {
+            let (error, late) = (Some("refused".to_owned()), BTreeMap::from([("shop".into(), 2)]));
+            let late = Option::map(due, |due| (late, due));
+            let report = Default::default();
+            let state = Observed { report, unreachable_since, looked_at, late, error };
+            let found = problem("main", &state, Duration::from_secs(1000));
+            assert_eq!(found.as_deref(), expected);
+        };
+        check(None, None, None, None);
+        check(second(971), second(999), None, None);
+        check(None, second(881), second(2000), None);
+        check(None, second(999), second(971), None);
+        check(second(970), second(999), None, Some("group main: not seen for 30 s: refused"));
+        check(None, second(880), None, Some("group main: not looked at for 120 s: restart"));
+        let late = "group main: shop 2: due for 30 s, and not served: refused";
+        check(None, second(999), second(970), Some(late));
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Journal {
             self.epoch = view.epoch;
         }
         let all = view.shards.iter().flat_map(SeenShard::all);
-        let silent = all.filter(|node| !node.is_alive());
+        let silent = all.filter(|node| !node.is_self && !node.is_alive());
         let silent: BTreeSet<String> =
             silent.map(|node| format!("{}:{}", node.host, node.port)).collect();
         silent

@@ -184,6 +184,7 @@ impl Server {
             acl_log: Arc::default(),
             logins: Arc::default(),
             next_id: AtomicU64::new(1),
+            is_draining: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             stops_since: OnceLock::new(),
             config,
@@ -387,6 +388,7 @@ impl Server {
         filters.iter().try_for_each(|filter| filter.flush()).map_err(StartError::Data)?;
         if let Some(Following { thread, stop }) = following.take_if(|_| follows_others) {
             self.join(vec![thread], &stop);
+            shared.deployment.iter().for_each(Deployment::show_none);
         }
         let (added, removed) = (new_data.len() + new_filters.len(), data.len() + filters.len());
         info!(added, removed, users = users.len(), "read the configuration again");
@@ -406,6 +408,19 @@ impl Server {
             *following = Some(self.start_following(follower)?);
         }
         Ok(())
+    }
+
+    /// Says to others that the server is about to stop: `/readyz` is 503, and clients of a cluster are told to go to
+    /// other servers with the same slots. Returns the time for which the server should go on answering before it
+    /// stops.
+    pub fn begin_stop(&self) -> Duration {
+        self.shared.is_draining.store(true, Relaxed);
+        self.shared.cluster.leave();
+        let drain = self.shared.config.drain;
+        if !drain.is_zero() {
+            info!(seconds = drain.as_secs(), "about to stop");
+        }
+        drain
     }
 
     /// Stops the server: requests that were read are answered, filters and maps are made durable.

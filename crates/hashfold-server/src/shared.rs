@@ -77,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) acl_log: Arc<AclLog>,
     pub(crate) logins: Arc<Logins>,
     pub(crate) next_id: AtomicU64,
+    /// Whether the server is about to stop; it still answers.
+    pub(crate) is_draining: AtomicBool,
     pub(crate) is_stopping: AtomicBool,
     /// The time at which the server began to stop.
     pub(crate) stops_since: OnceLock<Duration>,

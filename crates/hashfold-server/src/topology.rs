@@ -15,7 +15,7 @@ use hashfold::{
     store::SLOTS,
     work::Signal,
 };
-use hashfold_deploy::{Remote, Topology, TopologyReader};
+use hashfold_deploy::{BACK_OFF_MAX, Remote, Topology, TopologyReader, back_off};
 use serde::{Deserialize, Serialize};
 use std::{
     ops::Range,
@@ -29,10 +29,6 @@ use tracing::{info, warn};
 const FILE_INTERVAL: Duration = Duration::from_millis(200);
 /// Time between two looks at a remote.
 const REMOTE_INTERVAL: Duration = Duration::from_millis(500);
-/// Time before the second attempt after a failure; doubled before each later one.
-const BACK_OFF_MIN: Duration = Duration::from_millis(100);
-/// Maximum time between two attempts.
-const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 /// Time for which a server answers for slots that it no longer has. After half of it, the servers that get them
 /// count on it no more: they may have seen the topology later.
 const GRACE: Duration = Duration::from_secs(2);
@@ -201,8 +197,7 @@ impl Attempts {
                 Some(done)
             }
             Err(error) => {
-                let wait = BACK_OFF_MIN.saturating_mul(1 << self.failures.min(16));
-                self.next = now + wait.min(BACK_OFF_MAX).max(interval);
+                self.next = now + back_off(self.failures, BACK_OFF_MAX).max(interval);
                 self.failures += 1;
                 self.error = Some(error);
                 None

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 /// Make the versions before current again for all servers of a group, and mark the current ones bad
 ///
-/// The versions before are the latest that were current and of which none is marked bad. Servers still
-/// have them open: nothing is fetched, whatever the size of the data. The exit code is 1 if there are
-/// none, or if another controller changed the group meanwhile. While one zone has new versions (`deploy
-/// publish --zone`), these are taken back and marked bad, and all others stay.
+/// The versions before are the latest that were current, of which none is marked bad and all are still in the
+/// remote. Servers keep them open, as long as no other version needs their memory: nothing is fetched, whatever
+/// the size of the data. The exit code is 1 if there are none, or if another controller changed the group
+/// meanwhile. While one zone has new versions (`deploy publish --zone`), these are taken back and marked bad, and
+/// all others stay.
 #[derive(Args, Debug)]
 pub(crate) struct RollbackArgs {
     /// Remote with the versions

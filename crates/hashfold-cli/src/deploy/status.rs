@@ -68,14 +68,11 @@ fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 7]>> {
     let columns = ["store", "current", "next", "previous", "bad", "pinned", "pushed"];
     let mut rows = vec![columns.map(String::from)];
     // A remote without listings has the names of the pointer.
-    let listed = remote.stores().unwrap_or_default();
+    let has_listings = remote.has_listings();
+    let listed = if has_listings { remote.stores()? } else { Vec::new() };
     let names: BTreeSet<&String> = listed.iter().chain(pointer.stores.keys()).collect();
-    let earlier = pointer.previous.iter().rev();
-    let mut earlier = earlier.filter(|set| {
-        **set != pointer.stores && !set.iter().any(|(store, it)| pointer.is_bad(store, it))
-    });
-    let earlier = earlier.next();
     for store in names {
+        let pushed = if has_listings { remote.versions(store)? } else { Vec::new() };
         let version = |targets: &hashfold_deploy::Targets| {
             targets.get(store).map_or("-".to_owned(), |target| target.version.to_string())
         };
@@ -91,10 +88,10 @@ fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 7]>> {
             store.clone(),
             version(&pointer.stores),
             version(&pointer.next),
-            earlier.map_or("-".to_owned(), version),
+            pointer.rollback_target().map_or("-".to_owned(), version),
             named(&pointer.bad),
             named(&pointer.pinned),
-            list(remote.versions(store).unwrap_or_default()),
+            list(pushed),
         ]);
     }
     Ok(rows)

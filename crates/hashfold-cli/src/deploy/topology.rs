@@ -55,7 +55,11 @@ fn set(remote: &Remote, file: &Path, is_json: bool) -> Result<Exit> {
     let topology = Topology::from_draft(&read(file)?);
     let topology = topology.map_err(|error| error.at(file.display().to_string()))?;
     let topology = remote.set_topology(&Env::system(), &topology)?;
-    note_chunks(remote, &topology)?;
+    if let Err(failure) = note_chunks(remote, &topology) {
+        // The topology is set all the same.
+        let message = failure.message;
+        write_note(format_args!("{remote}: chunks were not compared with the shards: {message}"));
+    }
     let (epoch, shards, nodes) = (topology.epoch, topology.shards.len(), topology.nodes().count());
     match is_json {
         true => write_line(json!({
@@ -86,9 +90,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 /// Says which stores have chunks that lie in several shards: servers of both then open all of such a chunk.
 fn note_chunks(remote: &Remote, topology: &Topology) -> Result<()> {
-    // A remote without listings has no notes.
-    for store in remote.stores().unwrap_or_default() {
-        let Some(newest) = remote.versions(&store).unwrap_or_default().pop() else { continue };
+    for store in remote.stores()? {
+        let Some(newest) = remote.versions(&store)?.pop() else { continue };
         let chunks = remote.version(&store, newest)?.shape.slots.chunks();
         let shards = topology.shards.len();
         if !(chunks as usize).is_multiple_of(shards) {

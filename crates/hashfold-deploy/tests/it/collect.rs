@@ -92,6 +92,35 @@ fn versions_that_a_group_needs_stay() {
     scene.check(node(), 2);
 }
 
+#[test]
+fn a_rollback_passes_over_versions_that_are_not_in_the_remote_any_more() {
+    let scene = pushed(50, 5);
+    (1..=5).for_each(|number| publish(&scene, "main", number));
+    let controller = Controller::new(&scene.env, &scene.remote, "main", "test").unwrap();
+    controller.pin("people", 2, "").unwrap();
+    assert_eq!(collected(&scene, 1).unwrap().kept, [2, 4, 5]);
+    for expected in [4, 2] {
+        let back = controller.roll_back("", Duration::ZERO).unwrap();
+        assert_eq!(back.stores["people"].version, expected);
+    }
+    let error = controller.roll_back("", Duration::ZERO).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoEarlier), "{error}");
+    assert_eq!(controller.pointer().unwrap().stores["people"].version, 2);
+}
+
+/// Version 3 is announced to a zone that uses it already.
+#[test]
+fn a_version_that_a_rollback_needs_after_a_trial_stays() {
+    let scene = pushed(49, 3);
+    publish(&scene, "main", 1);
+    publish(&scene, "main", 2);
+    let name = "groups/main/CURRENT";
+    let mut pointer: serde_json::Value = serde_json::from_slice(&scene.naive.bytes(name)).unwrap();
+    pointer["trial"] = serde_json::json!({ "zone": "east", "activate_at_ms": 1 });
+    scene.naive.overwrite(name, pointer.to_string().as_bytes());
+    assert_eq!(collected(&scene, 1).unwrap().kept, [1, 2, 3]);
+}
+
 /// Issue 15.
 #[test]
 fn bad_versions_take_the_place_of_no_good_one() {
@@ -186,11 +215,20 @@ fn an_interrupted_collection_leaves_whole_versions() {
     }
 }
 
-/// Objects of which one appears when the first table is removed.
+/// Objects of which one appears when the first object in a folder is removed.
 #[derive(Debug)]
 struct Appearing {
     naive: Arc<Naive>,
+    /// The folder: `/tables/`, `/versions/`.
+    folder: &'static str,
     object: Mutex<Option<(String, Vec<u8>)>>,
+}
+
+impl Appearing {
+    fn remote(scene: &Scene, folder: &'static str, name: &str, bytes: Vec<u8>) -> Remote {
+        let object = Mutex::new(Some((name.to_owned(), bytes)));
+        Remote::new(Arc::new(Appearing { naive: scene.naive.clone(), folder, object }))
+    }
 }
 
 impl Objects for Appearing {
@@ -219,7 +257,7 @@ impl Objects for Appearing {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        if name.contains("/tables/")
+        if name.contains(self.folder)
             && let Some((name, bytes)) = self.object.lock().unwrap().take()
         {
             self.naive.overwrite(&name, &bytes);
@@ -231,13 +269,34 @@ impl Objects for Appearing {
 #[test]
 fn a_version_that_is_pushed_meanwhile_and_loses_a_table_is_named() {
     let scene = pushed(45, 4);
-    let name = "stores/people/versions/0000000001".to_owned();
-    let object = Mutex::new(Some((name.clone(), scene.naive.bytes(&name))));
-    let remote = Remote::new(Arc::new(Appearing { naive: scene.naive.clone(), object }));
+    let name = "stores/people/versions/0000000001";
+    let remote = Appearing::remote(&scene, "/tables/", name, scene.naive.bytes(name));
     let options = CollectOptions { keep: 1, ..CollectOptions::default() };
     let error = collect(&remote, "people", &options, &Watch::default()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
     scene.push(1);
+    scene.fetch(1).unwrap();
+    scene.check(node(), 1);
+}
+
+/// Version 1 becomes current after the pointers were read, and keeps its tables.
+#[test]
+fn a_version_that_is_published_meanwhile_is_named_and_keeps_its_tables() {
+    let scene = pushed(51, 4);
+    let name = "groups/main/CURRENT";
+    publish(&scene, "main", 1);
+    let pointer = scene.naive.bytes(name);
+    scene.naive.remove(name).unwrap();
+    let (before, version) = (tables(&scene), "stores/people/versions/0000000001");
+    let version_bytes = scene.naive.bytes(version);
+    let remote = Appearing::remote(&scene, "/versions/", name, pointer);
+    let options = CollectOptions { keep: 1, ..CollectOptions::default() };
+    let error = collect(&remote, "people", &options, &Watch::default()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
+    assert!(error.to_string().contains("version 1, which a group needs now"), "{error}");
+    assert_eq!(tables(&scene), before);
+    scene.push(1);
+    assert_eq!(scene.naive.bytes(version), version_bytes);
     scene.fetch(1).unwrap();
     scene.check(node(), 1);
 }

@@ -1,23 +1,23 @@
 //! Followers: nodes that keep their stores at the versions of the pointer.
 
 use crate::{
-    fixture::{Pairs, Scene, builder, current, scanned},
+    fixture::{Pairs, Scene, builder, current, one_lane, scanned},
     naive::Faults,
 };
 use hashfold::{
     ErrorKind as StoreErrorKind, ReadOptions, Result as StoreResult, Store,
-    io::{Disk, DiskLayer},
+    io::{Access, Disk, DiskLayer},
     store::{StoreWriter, Version},
     work::{MemoryBudget, Signal, Watch},
 };
 use hashfold_deploy::{
     Activation, Controller, ErrorKind, FollowOptions, FollowedStore, Follower, GroupPointer,
     NodeSample, Objects as _, Placed, Placement, PublishOptions, Shard, Topology, VersionState,
-    push,
+    fetch, push,
 };
 use std::{
     collections::BTreeMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -200,6 +200,44 @@ fn a_node_follows_publish_and_rollback_and_a_rollback_moves_no_data() {
     assert_eq!(scene.naive.ranges.load(SeqCst), ranges);
 }
 
+/// A disk that counts the files that are opened.
+#[derive(Debug)]
+struct Opening(Arc<dyn Disk>, Arc<AtomicU64>);
+
+impl DiskLayer for Opening {
+    fn below(&self) -> &dyn Disk {
+        self.0.as_ref()
+    }
+
+    fn before_open(&self, _: &Path) {
+        self.1.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn a_rollback_opens_nothing_however_long_the_bad_version_was_current() {
+    let mut scene = Scene::new(8, 2000);
+    let opens: Arc<AtomicU64> = Arc::default();
+    scene.env.disk = Arc::new(Opening(scene.env.disk.clone(), opens.clone()));
+    let mut node = Node::new(&scene, "a");
+    for number in [1, 2] {
+        scene.push(number);
+        flip(&scene, number);
+        for _ in 0..3 {
+            node.step().unwrap();
+        }
+    }
+    controller(&scene).roll_back("", Duration::ZERO).unwrap();
+    let (before, mut opened) = (opens.load(SeqCst), None);
+    let mut activate = |activations: &[Activation]| {
+        opened = Some((opens.load(SeqCst) - before, activations[0].version.clone().unwrap()));
+        Ok(())
+    };
+    node.follower.step(&Signal::default(), &mut activate).unwrap();
+    let (opened, version) = opened.expect("the version before is activated");
+    assert_eq!((opened, version.info().name.number), (0, 1));
+}
+
 #[test]
 fn versions_are_activated_at_the_time_of_the_pointer_and_not_before() {
     let scene = Scene::new(2, 2000);
@@ -210,8 +248,11 @@ fn versions_are_activated_at_the_time_of_the_pointer_and_not_before() {
     let start = scene.env.clock.now();
     let versions = [("people".to_owned(), 1)];
     let pointer = controller(&scene).publish(&versions, &options, &Watch::default()).unwrap();
+    let state = node.follower.state().clone();
     while node.flips == 0 {
         let wait = node.step().unwrap();
+        let late = BTreeMap::from([("people".to_owned(), 1)]);
+        assert_eq!(state.get().late, (node.flips == 0).then_some((late, start + lead)));
         let now = scene.env.clock.unix_time().as_millis() as u64;
         assert_eq!(node.flips > 0, now >= pointer.activate_at_ms);
         scene.env.clock.sleep(wait);
@@ -310,13 +351,14 @@ fn a_transfer_reports_its_progress_and_is_interrupted_when_the_pointer_changes()
     let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
     eve.publish(&versions, &options, &Watch::default()).unwrap_err();
     let (seen, clock) = (Arc::new(Mutex::new(Vec::new())), scene.env.clock.clone());
-    let reports = seen.clone();
+    let (reports, state) = (seen.clone(), node.follower.state().clone());
     let hook = move |number| {
         let status = eve.status().unwrap();
         let version = status.nodes["a"].versions["people"][&3].clone();
         assert_eq!((version.state, version.of), (VersionState::Fetching, bytes));
         let age_ms = clock.unix_time().as_millis() as u64 - status.nodes["a"].at_ms;
         reports.lock().unwrap().push((version.bytes, age_ms));
+        assert!(clock.now() - state.get().looked_at.unwrap() < Duration::from_secs(45));
         if number == start + 4 {
             eve.roll_back("", Duration::ZERO).unwrap();
         }
@@ -384,6 +426,7 @@ fn without_the_object_store_everything_stays_and_the_node_catches_up_later() {
     };
     node.follower.run(&stop, &mut |_| panic!("nothing is activated"), &mut failed);
     assert!(state.get().unreachable_since.is_some() && state.get().error.is_some());
+    assert!(scene.env.clock.now() - state.get().looked_at.unwrap() <= Duration::from_secs(30));
     assert_eq!(waits[1..4], [100, 200, 400].map(Duration::from_millis));
     assert_eq!(waits[14], Duration::from_secs(30));
     // A new process has the version that was current.
@@ -551,6 +594,23 @@ fn a_version_that_does_not_fit_in_memory_fails_and_the_one_before_stays() {
     assert!(node.serves["people"] == scene.versions[&1]);
 }
 
+/// The folder of the first store is damaged when its version has just become active.
+#[test]
+fn a_local_store_that_cannot_be_changed_keeps_no_other_one_from_being_current() {
+    let scene = Scene::new(67, 200);
+    scene.push(1);
+    push(&scene.env, builder(), Some(1), &scene.remote, "prices", &Watch::default()).unwrap();
+    let options =
+        PublishOptions { min_ready: Some(0), lead: Duration::ZERO, ..PublishOptions::default() };
+    let versions = ["people", "prices"].map(|store| (store.to_owned(), 1));
+    controller(&scene).publish(&versions, &options, &Watch::default()).unwrap();
+    let mut node = Node::of(&scene, "a", &["people", "prices"]);
+    let (disk, file) = (scene.env.disk.clone(), Path::new("a/people").join(hashfold::store::NAME));
+    let mut damage = |_: &[Activation]| disk.create(&file, Access::Cached)?.write_at(0, b"x");
+    node.follower.step(&Signal::default(), &mut damage).unwrap_err();
+    assert_eq!(current(&scene.env, Path::new("a/prices")), Some(1));
+}
+
 /// Each night fetches a version; a local store keeps those that a rollback may need.
 #[test]
 fn old_versions_are_removed_from_the_local_store() {
@@ -586,6 +646,7 @@ fn a_version_that_fails_is_replaced_by_the_next_one() {
     let mut node = Node::new(&scene, "a");
     assert!(node.step().is_err());
     assert_eq!(node.state(1), Some(VersionState::Failed));
+    assert_eq!(node.follower.state().get().late.unwrap().0["people"], 1);
     let options = PublishOptions { wait: Duration::ZERO, loss_max: 1.0, ..Default::default() };
     let publish = || {
         let versions = [("people".to_owned(), 2)];
@@ -798,6 +859,28 @@ fn a_version_that_was_open_before_is_reported() {
     assert_eq!((node.flips, node.state(1)), (0, Some(VersionState::Current)));
 }
 
+/// The group has no version of the store, only the mark of one that nobody published.
+#[test]
+fn a_version_that_is_marked_bad_takes_no_store_from_a_node_that_has_its_own() {
+    let scene = Scene::new(64, 200);
+    (1..=2).for_each(|number| scene.push(number));
+    let (folder, lanes) = (Path::new("a/people"), one_lane());
+    let watch = Watch::default();
+    fetch(&scene.env, &scene.remote, "people", 1, folder, &lanes, &watch).unwrap();
+    StoreWriter::open(&scene.env, folder).unwrap().publish(1).unwrap();
+    let read = ReadOptions::new().env(scene.env.clone());
+    let version = Arc::new(Version::open(folder, 1, &read).unwrap());
+    let store = FollowedStore { current: Some(version), ..FollowedStore::new(folder, read) };
+    let stores = BTreeMap::from([("people".to_owned(), store)]);
+    let options = FollowOptions::new("main", "a", stores);
+    let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
+    let (serves, failed_reads, placement) = Default::default();
+    let mut node = Node { follower, serves, flips: 0, failed_reads, placement };
+    controller(&scene).mark_bad("people", 2, "").unwrap();
+    node.step().unwrap();
+    assert_eq!((node.flips, current(&scene.env, folder)), (0, Some(1)));
+}
+
 /// While an announced version fails, a version that is ready is activated at its time.
 #[test]
 fn a_failing_version_does_not_delay_one_that_is_due() {
@@ -930,4 +1013,72 @@ fn a_mapped_version_is_read_at_the_rate_of_transfers_before_it_is_ready_unless_i
     assert!(warmed > fetched, "{bytes} bytes: {fetched:?}, {warmed:?}");
     let (due, _) = time_to_prepare(true, now);
     assert_eq!(due, fetched, "{bytes} bytes");
+}
+
+/// A disk that is full as long as there is a file.
+#[derive(Debug)]
+struct FullBecauseOf(Arc<dyn Disk>, PathBuf);
+
+impl DiskLayer for FullBecauseOf {
+    fn below(&self) -> &dyn Disk {
+        self.0.as_ref()
+    }
+
+    fn over_free_bytes(&self, bytes: u64) -> u64 {
+        if self.0.exists(&self.1).unwrap() { 0 } else { bytes }
+    }
+}
+
+/// A node with version 1 current and version 2 announced, and three versions in the remote.
+fn announced_while_full_because_of(seed: u64, file: &str) -> (Scene, Node) {
+    let mut scene = Scene::new(seed, 2000);
+    scene.add_version(builder(), 30, 2000);
+    scene.env.disk = Arc::new(FullBecauseOf(scene.env.disk.clone(), file.into()));
+    (1..=3).for_each(|number| scene.push(number));
+    flip(&scene, 1);
+    let mut node = Node::new(&scene, "a");
+    node.step().unwrap();
+    announce(&scene, 2);
+    node.step().unwrap();
+    assert_eq!(node.state(2), Some(VersionState::Ready));
+    (scene, node)
+}
+
+/// Announces a version, and does not wait for nodes.
+fn announce(scene: &Scene, number: u64) {
+    let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
+    let versions = [("people".to_owned(), number)];
+    controller(scene).publish(&versions, &options, &Watch::default()).unwrap_err();
+}
+
+/// A version that was announced and never published makes room for the next one.
+#[test]
+fn a_full_device_is_cleared_of_versions_that_are_not_needed() {
+    let file = Path::new("a/people/versions/0000000002");
+    let (scene, mut node) = announced_while_full_because_of(65, file.to_str().unwrap());
+    scene.env.clock.sleep(Duration::from_secs(7200));
+    node.step().unwrap();
+    announce(&scene, 3);
+    node.step().unwrap();
+    assert_eq!(node.state(3), Some(VersionState::Ready));
+    assert!(!scene.env.disk.exists(file).unwrap());
+    flip(&scene, 3);
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&3]);
+}
+
+#[test]
+fn a_part_of_a_version_that_does_not_fit_is_removed() {
+    let file = Path::new("a/full");
+    let (scene, mut node) = announced_while_full_because_of(66, file.to_str().unwrap());
+    let (disk, incoming) = (scene.env.disk.as_ref(), Path::new("a/people/incoming"));
+    let is_left = || !disk.list(incoming).unwrap().is_empty();
+    disk.create(file, Access::Cached).unwrap();
+    announce(&scene, 3);
+    let error = node.step().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Space { .. }), "{error}");
+    assert_eq!((node.state(3), is_left()), (Some(VersionState::Failed), false));
+    disk.remove(file).unwrap();
+    node.step().unwrap();
+    assert_eq!(node.state(3), Some(VersionState::Ready));
 }

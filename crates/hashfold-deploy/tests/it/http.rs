@@ -102,6 +102,9 @@ fn a_web_server_is_a_source_of_versions_and_takes_no_writes() {
         let remote = Remote::open(&scene.env, &format!("http://{address}/files")).unwrap();
         let controller = Controller::new(&scene.env, &remote, "main", "eve").unwrap();
         assert_eq!(controller.pointer().unwrap().stores["people"].version, 1);
+        assert!(!remote.has_listings() && scene.remote.has_listings());
+        let status = controller.status().unwrap();
+        assert_eq!((status.pointer.seq, status.nodes.len()), (1, 0));
         let watch = Watch::default();
         let options = FetchOptions { lanes: 3, ..one_lane() };
         let fetched = fetch(&scene.env, &remote, "people", 1, node(), &options, &watch).unwrap();

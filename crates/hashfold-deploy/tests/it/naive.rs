@@ -40,6 +40,8 @@ pub(crate) struct Naive {
     last: AtomicU64,
     /// Whether conditions of writes are kept.
     pub(crate) keeps_conditions: AtomicBool,
+    /// Whether each write is repeated after it was done, as if its first reply had been lost on the way.
+    pub(crate) repeats_writes: AtomicBool,
     /// Whether every call fails.
     pub(crate) is_gone: AtomicBool,
     /// Ranges that are always wrong: the name of the object contains the text, and the range has the
@@ -64,6 +66,7 @@ impl Naive {
             clock: clock.clone(),
             last: AtomicU64::new(0),
             keeps_conditions: AtomicBool::new(true),
+            repeats_writes: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             rotten: Mutex::default(),
             hook: Mutex::default(),
@@ -197,6 +200,9 @@ impl Objects for Naive {
         }
         let tag = self.set(&mut objects, name, bytes);
         drop(objects);
+        if self.repeats_writes.load(SeqCst) && !matches!(when, When::Always) {
+            return Ok(None);
+        }
         self.end(name).map(|()| Some(tag))
     }
 

@@ -8,8 +8,8 @@ use hashfold::{
     work::{Signal, Watch},
 };
 use hashfold_deploy::{
-    Activation, Controller, FollowOptions, FollowedStore, Follower, PublishOptions, Repaired,
-    VersionState, repair,
+    Activation, Controller, FollowOptions, FollowedStore, Follower, Objects as _, PublishOptions,
+    Repaired, VersionState, repair,
 };
 use std::{
     collections::BTreeMap,
@@ -248,6 +248,28 @@ fn a_node_repairs_the_version_in_which_its_server_meets_damage() {
     scene.env.clock.sleep(Duration::from_secs(600));
     assert!(node.step().unwrap().is_none());
     assert!(node.step().unwrap().is_some());
+}
+
+/// The file of the announced version is lost in the remote.
+#[test]
+fn a_version_that_cannot_be_fetched_keeps_no_other_one_from_being_repaired() {
+    let (scene, mut node) = following(42);
+    scene.push(1);
+    let controller = Controller::new(&scene.env, &scene.remote, "main", "test").unwrap();
+    let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
+    let versions = [("people".to_owned(), 1)];
+    controller.publish(&versions, &options, &Watch::default()).unwrap_err();
+    scene.naive.remove("stores/people/versions/0000000001").unwrap();
+    let disk = scene.env.disk.as_ref();
+    let path = data_file(disk);
+    flip(disk, &path, size(disk, &path) / 2);
+    node.is_damaged.store(true, SeqCst);
+    node.step().unwrap_err();
+    scene.check(crate::fixture::node(), 2);
+    let state = |number| node.follower.report().versions["people"][&number].state;
+    assert_eq!((state(1), state(2)), (VersionState::Failed, VersionState::Current));
+    node.step().unwrap_err();
+    assert!(!node.is_damaged.load(SeqCst), "the repaired version is activated");
 }
 
 #[test]

@@ -99,6 +99,16 @@ fn a_lost_reply_is_no_refusal_and_an_error_changes_nothing() {
     }
 }
 
+/// Libraries repeat a request whose reply is lost by themselves: the second write is refused, the first is done.
+#[test]
+fn a_write_that_was_repeated_on_the_way_is_no_refusal() {
+    let scene = Scene::empty(5);
+    scene.remote.set_topology(&scene.env, &topology(0, 100)).unwrap();
+    scene.naive.repeats_writes.store(true, SeqCst);
+    let set = scene.remote.set_topology(&scene.env, &topology(0, 200)).unwrap();
+    assert_eq!((set, scene.remote.topology().unwrap()), (topology(2, 200), Some(topology(2, 200))));
+}
+
 #[test]
 fn a_remote_without_conditions_is_refused() {
     let scene = Scene::empty(3);

@@ -140,33 +140,28 @@ fn is_first(shard: &SeenShard, node: &Seen) -> bool {
     shard.nodes().first().is_some_and(|first| first.id == node.id)
 }
 
-/// Returns the lines of `CLUSTER NODES` of a shard.
-fn lines(view: &View, shard: &SeenShard, now_ms: u128, client: &Client) -> String {
+/// Returns the line of a server in `CLUSTER NODES`.
+fn line(view: &View, shard: &SeenShard, node: &Seen, now_ms: u128, client: &Client) -> String {
     let first = shard.nodes().first().map_or("-", |node| &node.id).to_owned();
-    let mut text = String::new();
-    for node in shard.all() {
-        let is_first = node.id == first;
-        let role = if is_first { "master" } else { "slave" };
-        let myself = if node.is_self { "myself," } else { "" };
-        let fail = if node.is_alive() { "" } else { ",fail" };
-        let primary = if is_first { "-" } else { &first };
-        let link = if node.is_alive() { "connected" } else { "disconnected" };
-        let _ = write!(
-            text,
-            "{} {}:{}@{} {myself}{role}{fail} {primary} 0 {now_ms} {} {link}",
-            node.id,
-            host(node, client),
-            node.port_for(client.is_encrypted),
-            u32::from(node.port) + 10_000,
-            view.epoch,
-        );
-        for range in shard.slots.iter().filter(|_| is_first) {
-            let _ = match range.start() == range.end() {
-                true => write!(text, " {}", range.start()),
-                false => write!(text, " {}-{}", range.start(), range.end()),
-            };
-        }
-        text.push('\n');
+    let is_first = node.id == first;
+    let role = if is_first { "master" } else { "slave" };
+    let myself = if node.is_self { "myself," } else { "" };
+    let fail = if node.is_alive() { "" } else { ",fail" };
+    let primary = if is_first { "-" } else { &first };
+    let link = if node.is_alive() { "connected" } else { "disconnected" };
+    let mut text = format!(
+        "{} {}:{}@{} {myself}{role}{fail} {primary} 0 {now_ms} {} {link}",
+        node.id,
+        host(node, client),
+        node.port_for(client.is_encrypted),
+        u32::from(node.port) + 10_000,
+        view.epoch,
+    );
+    for range in shard.slots.iter().filter(|_| is_first) {
+        let _ = match range.start() == range.end() {
+            true => write!(text, " {}", range.start()),
+            false => write!(text, " {}-{}", range.start(), range.end()),
+        };
     }
     text
 }
@@ -174,8 +169,13 @@ fn lines(view: &View, shard: &SeenShard, now_ms: u128, client: &Client) -> Strin
 fn nodes(call: &mut Call<'_, '_>) {
     with_view(call, |view, call| {
         let now = call.shared.env.clock.unix_time().as_millis();
-        let text: String =
-            view.shards.iter().map(|shard| lines(view, shard, now, &call.session.client)).collect();
+        let mut text = String::new();
+        for shard in &view.shards {
+            for node in shard.all() {
+                text.push_str(&line(view, shard, node, now, &call.session.client));
+                text.push('\n');
+            }
+        }
         call.reply.verbatim(&text);
     });
 }
@@ -219,8 +219,9 @@ fn replicas(call: &mut Call<'_, '_>) {
         let Some(shard) = shard else {
             return call.reply.error(&format!("ERR Unknown node {id}"));
         };
-        let text = lines(view, shard, now, &call.session.client);
-        let others: Vec<&str> = text.lines().filter(|line| line.contains("slave")).collect();
-        call.reply.bulks(others);
+        let replicas = shard.all().iter().filter(|node| !is_first(shard, node));
+        let lines = replicas.map(|node| line(view, shard, node, now, &call.session.client));
+        let lines: Vec<String> = lines.collect();
+        call.reply.bulks(lines.iter().map(String::as_str));
     });
 }

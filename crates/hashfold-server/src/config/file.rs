@@ -11,10 +11,15 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Limit of transfers, in bytes per second, unless the file says otherwise.
 const RATE_BYTES_PER_S: u64 = 100 << 20;
+
+/// Time for which a server that others can stand in for goes on answering before it stops, in seconds, unless the file
+/// says otherwise.
+const DRAIN_S: u64 = 5;
 
 /// The file, as TOML.
 #[derive(Deserialize)]
@@ -32,6 +37,7 @@ struct File {
     client_memory: Option<Size>,
     threads: Option<usize>,
     clients: Option<usize>,
+    drain_seconds: Option<u64>,
     filters: Option<FiltersEntry>,
     #[serde(default)]
     data: BTreeMap<String, DataEntry>,
@@ -140,6 +146,10 @@ impl File {
             None => (None, None),
             Some(entry) => (Some(folder.join(entry.path)), entry.memory),
         };
+        // Without a cluster and without anybody who asks `/readyz`, nobody would go elsewhere.
+        let is_alone = matches!(cluster, ClusterConfig::Off | ClusterConfig::Emulated);
+        let has_http = self.http_listen.is_some() || self.https_listen.is_some();
+        let drain_s = if is_alone && !has_http { 0 } else { DRAIN_S };
         let data = self.data.into_iter().map(|(name, entry)| (name, entry.config(folder)));
         let users = self.user.into_iter().map(|(name, entry)| {
             let user = entry.config(&name);
@@ -160,6 +170,7 @@ impl File {
             },
             threads: self.threads.unwrap_or(default.threads),
             clients_max: self.clients.unwrap_or(default.clients_max),
+            drain: Duration::from_secs(self.drain_seconds.unwrap_or(drain_s)),
             data: data.collect(),
             filters,
             filter_memory_bytes: filter_memory.map_or(FILTER_MEMORY_BYTES, |size| size.0 as usize),

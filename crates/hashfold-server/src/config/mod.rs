@@ -5,7 +5,7 @@ mod file;
 use crate::process::machine_memory;
 use hashfold::io::Access;
 use serde::Deserialize;
-use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Memory of a filter that clients make, in bytes, unless the configuration says otherwise.
 const FILTER_MEMORY_BYTES: usize = 16 << 20;
@@ -45,6 +45,9 @@ pub struct Config {
     pub threads: usize,
     /// Maximum number of connections.
     pub clients_max: usize,
+    /// Time for which a server that is about to stop goes on answering, so that clients and load balancers can go
+    /// elsewhere ([`Server::begin_stop`](crate::Server::begin_stop)).
+    pub drain: Duration,
     /// Data sets by name.
     pub data: BTreeMap<String, DataConfig>,
     /// The folder in which clients make filters.
@@ -279,6 +282,7 @@ impl Default for Config {
             client_memory_bytes: machine_memory() / CLIENT_MEMORY_PART,
             threads: cores.saturating_sub(1).max(1),
             clients_max: 10_000,
+            drain: Duration::ZERO,
             data: BTreeMap::new(),
             filters: None,
             filter_memory_bytes: FILTER_MEMORY_BYTES,

@@ -221,8 +221,10 @@ impl VersionsFacts {
         }
         self.group = Some(group.name().to_owned());
         self.seq = pointer.seq;
-        // A remote without listings has no list of versions.
-        self.pushed = group.remote().versions(&self.store).unwrap_or_default();
+        let remote = group.remote();
+        if remote.has_listings() {
+            self.pushed = remote.versions(&self.store)?;
+        }
         self.pushed.retain(|number| self.versions.iter().all(|it| it.number != *number));
         self.pushed.reverse();
         Ok(())

@@ -199,7 +199,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 /// Returns the reasons why the server should get no requests.
 fn problems(shared: &Shared) -> Vec<String> {
     let mut problems = Vec::new();
-    if shared.is_stopping.load(Relaxed) {
+    if shared.is_draining.load(Relaxed) || shared.is_stopping.load(Relaxed) {
         problems.push("the server stops".to_owned());
     }
     for data in shared.data() {

@@ -370,6 +370,9 @@ pub(super) async fn change(
                 Ok(()) => return Ok(Err(page.asked.store)),
                 Err(error) => {
                     status = api::status(&error);
+                    // The attempt may have changed the pointer, by an announcement say.
+                    let again = ChangePage::new(&shared, page.frame.clone(), page.asked.clone());
+                    page = again.unwrap_or(page);
                     error.to_string()
                 }
             },

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fs;
 
 /// A program or a browser.
-struct Visitor<'a> {
+pub(crate) struct Visitor<'a> {
     server: &'a Server,
     headers: Vec<(&'a str, String)>,
 }
@@ -25,7 +25,7 @@ impl<'a> Visitor<'a> {
     }
 
     /// Signs in with a token, as a browser does.
-    fn browser(server: &'a Server, token: &str) -> Visitor<'a> {
+    pub(crate) fn browser(server: &'a Server, token: &str) -> Visitor<'a> {
         let answer = call(server, "POST", "/sign-in", FORM, &format!("token={token}"));
         assert_eq!(answer.status, 303, "{}", answer.body);
         let cookie = answer.header("set-cookie");
@@ -51,7 +51,7 @@ impl<'a> Visitor<'a> {
     }
 
     /// Opens the form of a change, and returns its hidden fields.
-    fn form(&self, query: &str) -> String {
+    pub(crate) fn form(&self, query: &str) -> String {
         let page = self.get(&format!("/change?{query}"));
         assert_eq!(page.status, 200, "{}", page.body);
         let fields = page.body.split("<input type=\"hidden\" ").skip(1).filter(|it| {
@@ -71,7 +71,7 @@ impl<'a> Visitor<'a> {
         format!("{csrf}&{}", pairs.join("&"))
     }
 
-    fn submit(&self, form: &str) -> Answer {
+    pub(crate) fn submit(&self, form: &str) -> Answer {
         self.call("POST", "/change", FORM, form)
     }
 }

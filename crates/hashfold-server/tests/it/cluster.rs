@@ -72,6 +72,39 @@ fn replicas_have_an_offset_so_that_clients_read_from_them() {
 }
 
 #[test]
+fn a_server_that_is_about_to_stop_answers_and_sends_clients_elsewhere() {
+    let nodes = Nodes::new();
+    let servers: Vec<Server> = (0..2).map(|i| nodes.start(i)).collect();
+    let mut client = Client::of(&servers[0]);
+    let own = format!(" {} ", nodes.ports[0]);
+    let lists_own = |slots: &str| slots.replace(['[', ']'], " ").contains(&own);
+    let other = nodes.ports[1].to_string();
+    client.wait_for("CLUSTER SLOTS", &|slots| lists_own(slots) && slots.contains(&other));
+    assert_eq!(servers[0].begin_stop(), Duration::ZERO, "no configuration file says otherwise");
+    let slots = client.call("CLUSTER SLOTS");
+    assert!(!lists_own(&slots) && slots.contains(&other), "{slots}");
+    let own_key = (0..).map(key).find(|key| slot_of(key.as_bytes()) < 8192).unwrap();
+    let reply = client.call(&format!("GET {own_key}"));
+    assert!(reply.starts_with("\"value"), "{reply}");
+}
+
+#[test]
+fn a_primary_is_no_replica_whatever_its_host_is_called() {
+    let nodes = Nodes::new();
+    let path = nodes.home.path("topology.json");
+    let text = fs::read_to_string(&path).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "a file as an operator writes it")]
+    fs::write(&path, text.replacen("127.0.0.1", "redis-slave-1.invalid", 1)).unwrap();
+    let server = nodes.start(0);
+    let mut client = Client::of(&server);
+    let id = client.call("CLUSTER MYID");
+    let replicas = client.call(&format!("CLUSTER REPLICAS {}", id.trim_matches('"')));
+    let port = nodes.ports[1];
+    assert!(replicas.contains(&format!("127.0.0.1:{port}@")), "{replicas}");
+    assert!(!replicas.contains("redis-slave-1"), "{replicas}");
+}
+
+#[test]
 fn clients_are_sent_to_the_owner_of_a_slot() {
     let nodes = Nodes::new();
     let servers: Vec<Server> = (0..4).map(|i| nodes.start(i)).collect();

@@ -2,11 +2,12 @@
 #![expect(clippy::disallowed_methods, reason = "the test damages the remote behind its back")]
 
 use crate::{
+    admin::Visitor,
     fixture::{Client, ENTRIES, Home, key},
     http::{Answer, call, get},
 };
 use hashfold::{
-    Env, ErrorClass,
+    Env, ErrorClass, Store,
     work::{SystemRandom, Watch},
 };
 use hashfold_deploy::{
@@ -380,6 +381,32 @@ fn a_version_that_changes_too_much_is_not_published_over_http() {
     let force = r#"{"version":2,"reason":"tested","max_change":0.5,"force":true}"#;
     assert_eq!(publish(force).status, 200);
     Client::of(&server).wait_for("GET key-1", &is_version(2));
+}
+
+/// The version lacks most keys, which servers notice when it is announced: the form that is shown again is about the
+/// pointer after the announcement.
+#[test]
+fn a_form_can_be_sent_again_after_a_refusal_that_has_changed_the_pointer() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let server = serve_operators(&scene);
+    Client::of(&server).wait_for("INFO deploy", &|info| info.contains("deploy_shop_1:current"));
+    let mut update = Store::open(scene.home.path("people")).unwrap().update().unwrap();
+    for i in 0..ENTRIES * 3 / 5 {
+        update.delete(key(i)).unwrap();
+        update.put(format!("other {i}"), "value").unwrap();
+    }
+    update.publish().unwrap();
+    scene.push("shop", 2);
+    let eve = Visitor::browser(&server, "secret");
+    let form = eve.form("store=shop&action=publish&version=2");
+    let answer = eve.submit(&format!("{form}&reason=tested&confirm=shop"));
+    assert_eq!(answer.status, 409, "{}", answer.body);
+    assert!(answer.body.contains("does not pass the gate"), "{}", answer.body);
+    let seq = scene.controller.pointer().unwrap().seq;
+    assert_eq!(seq, 2, "it is announced");
+    assert!(answer.body.contains(&format!("name=\"seq\" value=\"{seq}\"")), "{}", answer.body);
 }
 
 #[test]

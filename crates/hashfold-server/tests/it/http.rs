@@ -5,6 +5,7 @@ use hashfold_server::Server;
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    time::Duration,
 };
 
 /// The reply to an HTTP request.
@@ -183,4 +184,21 @@ fn lookups_are_timed_by_version_as_long_as_it_is_held() {
     client.call("HASHFOLD.ROLLBACK people");
     client.call("GET key-1");
     assert_eq!((count("people", 3), count("people", 4)), (Some(4), Some(4)));
+}
+
+#[test]
+fn a_server_that_is_about_to_stop_is_not_ready_and_answers() {
+    let home = Home::new();
+    let config = "[data.people]\npath = 'people'\n[user.default]\nspace = 'people'\n";
+    for (head, seconds) in [("", 5), ("drain-seconds = 0\n", 0)] {
+        let server = home.serve_file(&format!("http-listen = ['127.0.0.1:0']\n{head}{config}"));
+        assert_eq!(get(&server, "/readyz").1, "ready\n");
+        assert_eq!(server.begin_stop(), Duration::from_secs(seconds));
+        let (status, body) = get(&server, "/readyz");
+        assert!(status.contains("503") && body.contains("the server stops"), "{status} {body}");
+        Client::of(&server).check("GET key-1", "\"value 1 of version 1\"");
+        server.stop().unwrap();
+    }
+    let server = home.serve_file(config);
+    assert_eq!(server.begin_stop(), Duration::ZERO, "nobody goes elsewhere");
 }

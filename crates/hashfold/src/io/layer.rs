@@ -30,6 +30,11 @@ pub trait DiskLayer: Debug + Send + Sync {
         self.over_opened(file)
     }
 
+    /// Returns the free space to report in place of that of the disk below, which is `bytes`.
+    fn over_free_bytes(&self, bytes: u64) -> u64 {
+        bytes
+    }
+
     /// Returns the free memory to report in place of that of the disk below, which is `bytes`.
     fn over_free_memory(&self, bytes: u64) -> u64 {
         bytes
@@ -106,7 +111,7 @@ impl<L: DiskLayer> Disk for L {
     }
 
     fn free_bytes(&self, folder: &Path) -> Result<u64> {
-        self.below().free_bytes(folder)
+        Ok(self.over_free_bytes(self.below().free_bytes(folder)?))
     }
 
     fn free_memory(&self) -> u64 {
