@@ -552,3 +552,31 @@ fn changes_that_cannot_be_written_are_refused_and_reads_go_on() {
     client.check("SET a 4", "+OK");
     client.check("GET a", "\"4\"");
 }
+
+#[test]
+fn a_transaction_with_flushall_is_made_as_a_whole_or_not_at_all() {
+    let home = Home::new();
+    home.make_map("sess");
+    let disk = FullDisk::default();
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    let server = home.start_file_in(&file("durability = 'no'"), &env).unwrap();
+    let mut client = Client::of(&server);
+    client.check("MSET a 1 b 2", "+OK");
+    disk.0.store(true, SeqCst);
+    client.check("MULTI", "+OK");
+    client.check("FLUSHALL", "+QUEUED");
+    // A large value is written at once, to blocks of its own.
+    client.check(&format!("SET a {}", "v".repeat(2000)), "+QUEUED");
+    let reply = client.call("EXEC");
+    assert!(reply.starts_with("-MISCONF changes cannot be written: "), "{reply}");
+    client.check("MGET a b", "[\"1\" \"2\"]");
+    // The deletion needs no space, and a checkpoint after it that fails does not undo it.
+    client.check("FLUSHALL", "+OK");
+    client.check("DBSIZE", "0");
+    disk.0.store(false, SeqCst);
+    client.check("MULTI", "+OK");
+    client.check("FLUSHALL", "+QUEUED");
+    client.check("SET c 3", "+QUEUED");
+    client.check("EXEC", "[+OK +OK]");
+    client.check("KEYS *", "[\"c\"]");
+}

@@ -320,8 +320,10 @@ fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
                 check_timed(&map, (&model, now()), keys, &moment);
             }
             995..996 => {
-                map.clear().unwrap();
+                let change = random.change(keys, now());
+                map.prepare_cleared(&[change.as_write()]).unwrap().apply().unwrap();
                 model.clear();
+                model.apply(change.as_write());
                 check_timed(&map, (&model, now()), keys, &moment);
             }
             _ => check_timed(&map, (&model, now()), keys, &moment),

@@ -203,14 +203,14 @@ impl State {
         // Lookups go on beside changes of single keys.
         let is_joint = self.is_joint || self.is_cleared;
         let _gate = is_joint.then(|| gate.write().unwrap_or_else(PoisonError::into_inner));
-        let mut seq = self.seq;
-        if self.is_cleared {
-            seq = map.clear()?;
-        }
         let value = |key| self.values.get(key).and_then(|slot: &Slot| slot.value.as_ref());
         let writes: Vec<Write<'_>> =
             self.changed.iter().map(|key| change(key, value(key))).collect();
-        if writes.is_empty() { Ok(seq) } else { map.write(&writes) }
+        let prepared = match self.is_cleared {
+            true => map.prepare_cleared(&writes),
+            false => map.prepare(&writes),
+        };
+        prepared?.apply()
     }
 }
 
