@@ -413,6 +413,14 @@ fn limits_are_named_and_change_nothing() {
         reply.starts_with("-ERR the changes of one command or transaction have at most"),
         "{reply}"
     );
+    client.check("MULTI", "+OK");
+    client.check("SETRANGE a 40000000 x", "+QUEUED");
+    client.check("SETRANGE b 40000000 x", "+QUEUED");
+    let reply = client.call("EXEC");
+    assert!(
+        reply.starts_with("-ERR the changes of one command or transaction have at most 65 MiB"),
+        "{reply}"
+    );
     client.check("DBSIZE", "0");
     for part in many.chunks(500) {
         client.ask(&format!("MSET {}", part.join(" ")));

@@ -14,8 +14,17 @@ use std::{
 /// Number of keys that are read together.
 const KEYS_AT_ONCE: usize = 64;
 
-/// Values that are kept for the commands after them, in bytes.
+/// Values that are kept for the commands after them, and changes that are not written yet, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// Maximum number of bytes of the keys and values that a unit changes: one value of the maximum size, and small
+/// ones.
+const UNIT_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
+
+/// The reply to a command or a transaction whose changes take too much memory.
+const TOO_MUCH: &str =
+    "ERR the changes of one command or transaction have at most 65 MiB of keys and values";
+const _: () = assert!(UNIT_BYTES_MAX == 65 << 20);
 
 /// The reply to commands that make a value too long.
 pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
@@ -56,7 +65,11 @@ struct Slot {
 pub(crate) struct Unit<'s> {
     state: &'s mut State,
     changes: BTreeMap<Vec<u8>, Option<Expiring>>,
+    /// Bytes of these keys and values.
+    bytes: usize,
     is_cleared: bool,
+    /// Whether the changes took too much memory: they are forgotten, and the unit fails.
+    is_too_large: bool,
 }
 
 /// The keys that a unit has changed so far, and whether each is there now.
@@ -88,14 +101,14 @@ impl State {
 
     /// Begins a batch.
     pub(super) fn begin(&mut self) {
-        self.forget();
         self.now_ms = self.core.now_ms();
     }
 
-    /// Ends a batch: writes what is not written. Returns which units have failed, and the sequence number after
-    /// all changes.
+    /// Ends a batch: writes what is not written, and keeps no values. Returns which units have failed, and the
+    /// sequence number after all changes.
     pub(super) fn end(&mut self) -> (Outcome, u64) {
         self.write();
+        self.forget();
         (std::mem::take(&mut self.outcome), self.seq)
     }
 
@@ -107,7 +120,8 @@ impl State {
     /// Begins a unit, after those that have ended.
     pub(crate) fn unit(&mut self) -> Unit<'_> {
         self.unit += 1;
-        Unit { state: self, changes: BTreeMap::new(), is_cleared: false }
+        let changes = BTreeMap::new();
+        Unit { state: self, changes, bytes: 0, is_cleared: false, is_too_large: false }
     }
 
     /// Reads the values of keys together, as long as there is room for them. What is not read here is read
@@ -144,13 +158,20 @@ impl State {
         if self.is_cleared || self.values.contains_key(key) {
             return Ok(());
         }
-        if self.bytes > KEPT_BYTES_MAX {
-            self.values.retain(|_, slot| slot.is_changed);
-            self.bytes = self.values.iter().map(|(key, slot)| slot.bytes(key)).sum();
-        }
+        self.make_room(0);
         let value = self.core.map.get_expiring(key).map_err(|error| read_failed(&error))?;
         self.keep(key.to_vec(), Slot { value, is_changed: false });
         Ok(())
+    }
+
+    /// Forgets values that were only read, if they leave no room for this number of bytes. Returns whether there
+    /// is room.
+    fn make_room(&mut self, bytes: usize) -> bool {
+        if self.bytes + bytes > KEPT_BYTES_MAX {
+            self.values.retain(|_, slot| slot.is_changed);
+            self.bytes = self.values.iter().map(|(key, slot)| slot.bytes(key)).sum();
+        }
+        self.bytes + bytes <= KEPT_BYTES_MAX
     }
 
     fn forget(&mut self) {
@@ -280,8 +301,26 @@ impl Unit<'_> {
     ) -> Result<(), String> {
         self.check(key, &value)?;
         let is_live = expires_at.is_none_or(|at| at > self.state.now_ms);
-        self.changes.insert(key.to_vec(), is_live.then_some(Expiring { value, expires_at }));
-        Ok(())
+        self.set(key, is_live.then_some(Expiring { value, expires_at }));
+        match self.is_too_large {
+            true => Err(TOO_MUCH.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds a change, unless the unit is too large: that ends with an error whatever follows.
+    fn set(&mut self, key: &[u8], value: Option<Expiring>) {
+        if self.is_too_large {
+            return;
+        }
+        let slot = Slot { value, is_changed: true };
+        self.bytes += slot.bytes(key);
+        if let Some(value) = self.changes.insert(key.to_vec(), slot.value) {
+            self.bytes -= Slot { value, is_changed: true }.bytes(key);
+        }
+        if self.bytes > UNIT_BYTES_MAX {
+            (self.changes, self.bytes, self.is_too_large) = (BTreeMap::new(), 0, true);
+        }
     }
 
     /// Refuses a key or a value that is too long.
@@ -300,7 +339,7 @@ impl Unit<'_> {
 
     /// Deletes a key.
     pub(crate) fn delete(&mut self, key: &[u8]) {
-        self.changes.insert(key.to_vec(), None);
+        self.set(key, None);
     }
 
     /// Deletes all keys.
@@ -311,6 +350,7 @@ impl Unit<'_> {
             }
         }
         self.changes.clear();
+        self.bytes = 0;
         self.is_cleared = true;
         Ok(())
     }
@@ -345,7 +385,10 @@ impl Unit<'_> {
     /// # Errors
     /// The reply: its changes are too large to be written at once, or cannot be made durable. None is made.
     pub(crate) fn end(self) -> Result<u64, String> {
-        let Unit { state, changes, is_cleared } = self;
+        let Unit { state, changes, bytes: kept, is_cleared, is_too_large } = self;
+        if is_too_large {
+            return Err(TOO_MUCH.into());
+        }
         if changes.is_empty() && !is_cleared {
             return Ok(state.unit);
         }
@@ -363,7 +406,7 @@ impl Unit<'_> {
                 "ERR the changes of one command or transaction have at most {max} KiB"
             ));
         }
-        let is_full = state.changed_bytes + bytes > Map::WRITE_BYTES_MAX;
+        let is_full = state.changed_bytes + bytes > Map::WRITE_BYTES_MAX || !state.make_room(kept);
         if (is_full || is_cleared) && !state.write_before() {
             return Ok(state.unit);
         }
@@ -381,5 +424,80 @@ impl Unit<'_> {
             state.keep(key, Slot { value, is_changed: true });
         }
         Ok(state.unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::core::MapSettings, *};
+    use crate::config::MapDurability;
+    use hashfold::{
+        Env,
+        io::{Access, Disk, MemoryDisk},
+        map::{Durability, MapOptions},
+    };
+    use hashfold_rows::Form;
+    use std::sync::{Mutex, RwLock, atomic::AtomicU64};
+
+    fn state() -> State {
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+        let env = Env { disk, ..Env::simulated(1) };
+        let options = MapOptions::new().env(env.clone()).durability(Durability::Buffered);
+        let settings = MapSettings {
+            durability: MapDurability::No,
+            memory_bytes: 8 << 20,
+            is_writable: true,
+            access: Access::Cached,
+        };
+        State::new(Arc::new(Core {
+            map: Map::create("map", options).unwrap(),
+            clock: env.clock,
+            settings,
+            form: Form::Plain,
+            gate: RwLock::default(),
+            watches: Watches::default(),
+            sync_error: Mutex::default(),
+            now_ms: AtomicU64::new(0),
+        }))
+    }
+
+    const SIZE: usize = 20 << 20;
+
+    #[test]
+    fn a_batch_keeps_few_large_values_that_are_not_written_and_none_after_its_end() {
+        let mut state = state();
+        state.begin();
+        for i in 0..8_u8 {
+            let mut unit = state.unit();
+            unit.put(&[i], vec![i; SIZE], None).unwrap();
+            unit.end().unwrap();
+            assert!(state.bytes <= KEPT_BYTES_MAX + UNIT_BYTES_MAX, "{i}: {}", state.bytes);
+        }
+        let (outcome, _) = state.end();
+        assert!((1..=8).all(|unit| outcome.failure(unit).is_none()));
+        assert!(state.values.is_empty() && state.bytes == 0 && state.changed.is_empty());
+        for i in 0..8_u8 {
+            assert_eq!(state.core.map.get([i]).unwrap().unwrap(), vec![i; SIZE]);
+        }
+    }
+
+    #[test]
+    fn a_unit_whose_changes_take_too_much_memory_fails_as_a_whole() {
+        let mut state = state();
+        state.begin();
+        let mut unit = state.unit();
+        // A value that is replaced does not count.
+        (0..5).for_each(|_| unit.put(b"a", vec![1; SIZE], None).unwrap());
+        unit.put(b"b", vec![1; SIZE], None).unwrap();
+        unit.put(b"c", vec![1; SIZE], None).unwrap();
+        assert_eq!(unit.put(b"d", vec![1; SIZE], None), Err(TOO_MUCH.into()));
+        assert_eq!((unit.changes.len(), unit.bytes), (0, 0));
+        assert_eq!(unit.put(b"e", Vec::new(), None), Err(TOO_MUCH.into()));
+        assert_eq!(unit.end(), Err(TOO_MUCH.into()));
+        let mut unit = state.unit();
+        unit.put(b"f", vec![1; VALUE_BYTES_MAX], None).unwrap();
+        unit.end().unwrap();
+        state.end();
+        assert_eq!(state.core.map.count().unwrap(), 1);
     }
 }
