@@ -739,7 +739,7 @@ impl EventLoop {
     /// Gives commands on a map to its thread. Their connections wait.
     fn submit(&mut self, group: MapGroup) {
         group.places().for_each(|place| self.begin_wait(place));
-        group.submit(self.shared.now(), self.results.clone());
+        group.submit(self.shared.now(), self.results.clone(), self.shared.values.clone());
     }
 
     /// Writes the replies of commands on a map.

@@ -454,8 +454,7 @@ impl Executed {
     fn make_room(&mut self, shared: &Shared) -> Result<(), String> {
         match self.output.len() {
             size if size > REPLY_BYTES_MAX => Err(TOO_LARGE.into()),
-            size if size > self.room.bytes() => self.room.grow(size, &shared.values),
-            _ => Ok(()),
+            size => self.room.reserve(size, &shared.values),
         }
     }
 }

@@ -5,6 +5,7 @@ use super::{
     batch::{TOO_LARGE, VALUES_BYTES_MAX},
     exec::{Executed, Execution},
     jobs::{Finished, Results},
+    values::{Room, ValueMemory},
 };
 use crate::{
     command::{
@@ -67,11 +68,12 @@ impl MapGroup {
         self.requests.push(request);
     }
 
-    /// Gives the requests to the thread of the map.
-    pub(super) fn submit(self, start: Duration, results: Results) {
+    /// Gives the requests to the thread of the map. Their replies take memory of `values`.
+    pub(super) fn submit(self, start: Duration, results: Results, values: Arc<ValueMemory>) {
         let MapGroup { map, requests, calls } = self;
-        let (output, replies) = (Vec::new(), Vec::new());
-        map.submit(Box::new(MapJob { requests, calls, start, output, replies, results }));
+        let (output, room, replies) = (Vec::new(), Room::default(), Vec::new());
+        let job = MapJob { requests, calls, start, output, room, values, replies, results };
+        map.submit(Box::new(job));
     }
 }
 
@@ -83,6 +85,9 @@ pub(super) struct MapJob {
     /// The time of their turn.
     pub(super) start: Duration,
     output: Vec<u8>,
+    /// The memory of the output.
+    room: Room,
+    values: Arc<ValueMemory>,
     pub(super) replies: Vec<MapReply>,
     results: Results,
 }
@@ -118,9 +123,14 @@ impl MapJob {
         let mut unit = state.unit();
         let mut reply = Reply::new(&mut self.output, request.protocol);
         let called = call(&mut unit, (found, &arguments), &request.keys, &mut reply);
-        let ended = called.and_then(|done| Ok((unit.end()?, done)));
+        // A command whose reply has no room changes nothing.
+        let ended = called.and_then(|done| {
+            self.room.reserve(self.output.len(), &self.values)?;
+            Ok((unit.end()?, done))
+        });
         let (unit, done) = ended.unwrap_or_else(|error| {
             self.output.truncate(start);
+            self.output.shrink_to(self.room.bytes());
             Reply::new(&mut self.output, request.protocol).error(&error);
             // What is refused by itself has no further error.
             (u64::MAX, Done::default())

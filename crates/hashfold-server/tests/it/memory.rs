@@ -3,7 +3,7 @@
 use crate::{
     deploy::Scene,
     dumps::dump,
-    fixture::{Client, ENTRIES, Home, key},
+    fixture::{Client, ENTRIES, Home, key, request},
     http::get,
 };
 use hashfold_server::{Config, Server};
@@ -157,4 +157,32 @@ fn a_version_of_the_group_that_does_not_fit_is_reported_as_failed() {
     drop(server);
     let server = scene.home.serve_file(&config(BUFFERS + 3 * index));
     Client::of(&server).wait_for("GET key-1", &|reply| reply == "\"value 1 of version 2\"");
+}
+
+/// Replies of the thread of a map take memory of clients, as those to other lookups do.
+#[test]
+fn a_reply_for_which_there_is_no_memory_is_an_error_and_its_command_changes_nothing() {
+    let home = Home::new();
+    home.make_map("sess");
+    let map = "[data.sess]\npath = 'sess'\nmemory = '8MiB'\n[user.default]\nspace = 'sess'\n";
+    let server = home.serve_file(&format!("{}{map}", limited(64 << 20)));
+    let mut client = Client::of(&server);
+    client.check("SETRANGE big 4000000 x", "4000001");
+    client.send(
+        &[
+            request(&["SET", "small", "1"]),
+            request(&["GET", "big"]),
+            request(&["GETSET", "big", "1"]),
+            request(&["MGET", "big", "small"]),
+            request(&["STRLEN", "big"]),
+            request(&["GET", "small"]),
+        ]
+        .concat(),
+    );
+    assert_eq!(client.reply(), "+OK");
+    for _ in 0..3 {
+        let reply = client.reply();
+        assert!(reply.starts_with("-ERR the values of one request have at most 1048576 bytes"));
+    }
+    assert_eq!((client.reply(), client.reply()), ("4000001".into(), "\"1\"".into()));
 }

@@ -174,6 +174,23 @@ impl Map {
         values
     }
 
+    /// Looks up many keys as [`Map::get_many`] does, without keeping all values: calls `visit` once for
+    /// each key, in any order, with the index of the key and what was found. Values above 1 KiB are read
+    /// one by one, each after the call for the one before it.
+    ///
+    /// # Errors
+    /// The errors of [`Map::get`]; the first error of `visit`, which ends the lookups.
+    pub fn visit_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        visit: &mut dyn FnMut(usize, Option<Expiring>) -> Result<()>,
+    ) -> Result<()> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let visited = lookup::visit_many(self.core(), &keys, visit);
+        maintain::start(self.core());
+        visited
+    }
+
     /// Whether there is a value for a key.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use super::{
 use crate::config::MapDurability;
 use hashfold::{
     Env, KeyHash, Result,
-    map::{Durability, Map, MapOptions},
+    map::{Durability, Expiring, Map, MapOptions},
     table::VisitValue,
     work::{MemoryBudget, Reserved, Threads},
 };
@@ -187,9 +187,12 @@ impl ServedMap {
         visit: &mut VisitValue<'_>,
     ) -> Result<()> {
         let gate = self.core.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let values = self.core.map.get_many(keys)?;
+        let visit_found = &mut |i, found: Option<Expiring>| {
+            visit(i, found.as_ref().map(|found| &found.value[..]))
+        };
+        let visited = self.core.map.visit_many(keys, visit_found);
         drop(gate);
-        values.iter().enumerate().try_for_each(|(i, value)| visit(i, value.as_deref()))
+        visited
     }
 
     /// Returns the memory of addresses and Bloom filters, in bytes.

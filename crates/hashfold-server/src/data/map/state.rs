@@ -5,7 +5,10 @@ use super::{
     executor::Outcome,
     watch::{Watch, Watches},
 };
-use hashfold::map::{Expiring, KEY_BYTES_MAX, Map, VALUE_BYTES_MAX, Write};
+use hashfold::{
+    ErrorKind,
+    map::{Expiring, KEY_BYTES_MAX, Map, VALUE_BYTES_MAX, Write},
+};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, PoisonError},
@@ -138,10 +141,14 @@ impl State {
             if self.bytes > KEPT_BYTES_MAX {
                 return;
             }
-            let Ok(values) = self.core.map.get_many_expiring(keys) else { continue };
-            for (key, value) in keys.iter().zip(values) {
-                self.keep(key.to_vec(), Slot { value, is_changed: false });
-            }
+            let core = self.core.clone();
+            let _ = core.map.visit_many(keys, &mut |i, value| {
+                self.keep(keys[i].to_vec(), Slot { value, is_changed: false });
+                match self.bytes > KEPT_BYTES_MAX {
+                    true => Err(ErrorKind::Stopped.into()),
+                    false => Ok(()),
+                }
+            });
         }
     }
 
@@ -479,6 +486,22 @@ mod tests {
         for i in 0..8_u8 {
             assert_eq!(state.core.map.get([i]).unwrap().unwrap(), vec![i; SIZE]);
         }
+    }
+
+    #[test]
+    fn values_are_read_ahead_as_long_as_there_is_room() {
+        let mut state = state();
+        (0..8_u8).for_each(|i| _ = state.core.map.put([i], vec![i; SIZE]).unwrap());
+        let keys: Vec<[u8; 1]> = (0..8).map(|i| [i]).collect();
+        for _ in 0..2 {
+            state.load(&keys);
+            assert!(state.bytes <= KEPT_BYTES_MAX + SIZE + keys.len(), "{}", state.bytes);
+        }
+        let mut unit = state.unit();
+        for i in 0..8_u8 {
+            assert_eq!(unit.get(&[i]).unwrap().unwrap().value, vec![i; SIZE]);
+        }
+        assert!(state.bytes <= KEPT_BYTES_MAX + 2 * SIZE, "{}", state.bytes);
     }
 
     #[test]
