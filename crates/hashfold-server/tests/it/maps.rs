@@ -561,6 +561,27 @@ fn changes_that_cannot_be_written_are_refused_and_reads_go_on() {
     client.check("GET a", "\"4\"");
 }
 
+/// `WAITAOF` is the only one that syncs here, and does not come again.
+#[test]
+fn changes_go_on_when_there_is_space_again_after_a_sync_that_failed() {
+    let home = Home::new();
+    home.make_map("sess");
+    let disk = FullDisk::default();
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    // The first segment of the log is made with the first sync: without space, it can be made later.
+    disk.0.store(true, SeqCst);
+    let server = home.start_file_in(&file("durability = 'no'"), &env).unwrap();
+    let mut client = Client::of(&server);
+    client.check("SET a 1", "+OK");
+    let reply = client.call("WAITAOF 1 0 0");
+    assert!(reply.starts_with("-MISCONF changes cannot be made durable: "), "{reply}");
+    assert!(client.call("SET a 2").starts_with("-MISCONF changes cannot be made durable: "));
+    disk.0.store(false, SeqCst);
+    client.wait_for("SET a 3", &|reply| reply == "+OK");
+    client.check("WAITAOF 1 0 0", "[1 0]");
+    client.check("GET a", "\"3\"");
+}
+
 #[test]
 fn a_transaction_with_flushall_is_made_as_a_whole_or_not_at_all() {
     let home = Home::new();

@@ -219,9 +219,10 @@ impl ServedMap {
         self.core.sync()
     }
 
-    /// Makes changes durable that wait for the next second.
+    /// Makes changes durable that wait for the next second; and tries again after an error, which would refuse all
+    /// changes for ever.
     pub(crate) fn sync_each_second(&self) {
-        if self.durability() == MapDurability::EverySecond {
+        if self.durability() == MapDurability::EverySecond || self.sync_error().is_some() {
             // Changes fail with the error.
             let _ = self.core.sync();
         }
