@@ -704,17 +704,19 @@ impl EventLoop {
         }
         for group in batch.groups {
             let start = self.shared.now();
-            let is_in_memory = group.is_in_memory();
-            if is_in_memory || (is_of_one && self.is_lone(&group)) {
+            if group.is_in_memory() {
                 let values = self.values.clone();
                 group.answer(&values, &mut |group, answers| {
                     let took = self.shared.now().saturating_sub(start);
                     self.reply_to(&group, &answers, took);
                 });
-                if !is_in_memory {
-                    let took = self.shared.now().saturating_sub(start);
-                    self.lone_read = (self.lone_read * 7 + took) / 8;
-                }
+                continue;
+            }
+            let is_lone = is_of_one && self.is_lone(&group);
+            if is_lone && let Some(answers) = group.try_look_up(&self.values) {
+                let took = self.shared.now().saturating_sub(start);
+                self.reply_to(&group, &answers, took);
+                self.lone_read = (self.lone_read * 7 + took) / 8;
                 continue;
             }
             for request in &group.requests {

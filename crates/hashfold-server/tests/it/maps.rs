@@ -532,6 +532,104 @@ impl BlockFile for FullFile {
     }
 }
 
+/// A disk on which writes of a map's data file wait while a flag is set, or 10 seconds.
+#[derive(Clone, Debug, Default)]
+struct SlowDisk(Arc<Slow>);
+
+#[derive(Debug, Default)]
+struct Slow {
+    is_slow: AtomicBool,
+    waiting: AtomicU64,
+}
+
+impl DiskLayer for SlowDisk {
+    fn below(&self) -> &dyn Disk {
+        &OsDisk
+    }
+
+    fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        match file.place().to_string().contains("map-data") {
+            true => Arc::new(SlowFile { file, slow: self.0.clone() }),
+            false => file,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct SlowFile {
+    file: Arc<dyn BlockFile>,
+    slow: Arc<Slow>,
+}
+
+impl BlockFile for SlowFile {
+    fn place(&self) -> &Place {
+        self.file.place()
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, bytes)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.slow.waiting.fetch_add(1, SeqCst);
+        for _ in 0..1000 {
+            if self.slow.is_slow.load(SeqCst) {
+                SystemClock.sleep(Duration::from_millis(10));
+            }
+        }
+        self.slow.waiting.fetch_sub(1, SeqCst);
+        self.file.write_at(offset, bytes)
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        self.file.allocate(size)
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.file.punch_hole(extent)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+}
+
+#[test]
+fn lookups_do_not_wait_for_large_values_of_a_transaction() {
+    let home = Home::new();
+    home.make_map("sess");
+    let disk = SlowDisk::default();
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    let config = format!("threads = 2\n{}", file(""));
+    let server = home.start_file_in(&config, &env).unwrap();
+    let mut writer = Client::of(&server);
+    writer.check("MSET a 1 b 1", "+OK");
+    disk.0.is_slow.store(true, SeqCst);
+    writer.check("MULTI", "+OK");
+    let large = "v".repeat(2000);
+    writer.check(&format!("MSET a {large} b {large}"), "+QUEUED");
+    writer.ask("EXEC");
+    while disk.0.waiting.load(SeqCst) == 0 {
+        SystemClock.sleep(Duration::from_millis(1));
+    }
+    // Some of them have the network thread of the writer.
+    for _ in 0..8 {
+        let mut reader = Client::of(&server);
+        reader.check("GET a", "\"1\"");
+        reader.send(&[request(&["GET", "a"]), request(&["GET", "b"])].concat());
+        assert_eq!((reader.reply(), reader.reply()), ("\"1\"".into(), "\"1\"".into()));
+    }
+    assert_eq!(disk.0.waiting.load(SeqCst), 1);
+    disk.0.is_slow.store(false, SeqCst);
+    assert_eq!(writer.reply(), "[+OK]");
+    let reply = Client::of(&server).call("MGET a b");
+    assert_eq!(reply, format!("[\"{large}\" \"{large}\"]"));
+}
+
 #[test]
 fn changes_that_cannot_be_written_are_refused_and_reads_go_on() {
     let home = Home::new();

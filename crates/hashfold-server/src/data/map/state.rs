@@ -227,10 +227,6 @@ impl State {
 
     fn try_to_write(&self) -> hashfold::Result<u64> {
         let map: &Map = &self.core.map;
-        let gate = &self.core.gate;
-        // Lookups go on beside changes of single keys.
-        let is_joint = self.is_joint || self.is_cleared;
-        let _gate = is_joint.then(|| gate.write().unwrap_or_else(PoisonError::into_inner));
         let value = |key| self.values.get(key).and_then(|slot: &Slot| slot.value.as_ref());
         let writes: Vec<Write<'_>> =
             self.changed.iter().map(|key| change(key, value(key))).collect();
@@ -238,7 +234,12 @@ impl State {
             true => map.prepare_cleared(&writes),
             false => map.prepare(&writes),
         };
-        prepared?.apply()
+        let prepared = prepared?;
+        // Lookups go on while large values are written, and beside changes of single keys.
+        let is_joint = self.is_joint || self.is_cleared;
+        let gate = &self.core.gate;
+        let _gate = is_joint.then(|| gate.write().unwrap_or_else(PoisonError::into_inner));
+        prepared.apply()
     }
 }
 
