@@ -57,6 +57,11 @@ impl MapGroup {
         self.requests.len()
     }
 
+    /// Returns the memory of the requests, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.calls.bytes()
+    }
+
     /// Returns the places of the connections, once for each request.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> {
         self.requests.iter().map(|request| request.place)

@@ -534,12 +534,13 @@ impl BlockFile for FullFile {
 
 /// A disk on which writes of a map's data file wait while a flag is set, or 10 seconds.
 #[derive(Clone, Debug, Default)]
-struct SlowDisk(Arc<Slow>);
+pub(crate) struct SlowDisk(pub(crate) Arc<Slow>);
 
 #[derive(Debug, Default)]
-struct Slow {
-    is_slow: AtomicBool,
-    waiting: AtomicU64,
+pub(crate) struct Slow {
+    pub(crate) is_slow: AtomicBool,
+    /// Number of writes that wait.
+    pub(crate) waiting: AtomicU64,
 }
 
 impl DiskLayer for SlowDisk {

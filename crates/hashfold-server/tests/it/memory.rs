@@ -5,8 +5,17 @@ use crate::{
     dumps::dump,
     fixture::{Client, ENTRIES, Home, key, request},
     http::get,
+    maps::SlowDisk,
+};
+use hashfold::{
+    Env,
+    work::{Clock as _, SystemClock},
 };
 use hashfold_server::{Config, Server};
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
 
 /// The part of the memory that buffers of connections may take.
 const BUFFERS: u64 = 1 << 20;
@@ -185,4 +194,39 @@ fn a_reply_for_which_there_is_no_memory_is_an_error_and_its_command_changes_noth
         assert!(reply.starts_with("-ERR the values of one request have at most 1048576 bytes"));
     }
     assert_eq!((client.reply(), client.reply()), ("4000001".into(), "\"1\"".into()));
+}
+
+/// Returns the memory of buffers that the metrics show, in bytes.
+fn buffers(server: &Server) -> u64 {
+    let text = get(server, "/metrics").1;
+    let (_, rest) = text.split_once("hashfold_memory_bytes{part=\"buffers\"} ").unwrap();
+    rest.lines().next().unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn requests_that_wait_for_a_map_take_memory_of_clients_until_they_are_answered() {
+    const SIZE: usize = 400_000;
+    let home = Home::new();
+    home.make_map("sess");
+    let disk = SlowDisk::default();
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    let map = "[data.sess]\npath = 'sess'\nmemory = '8MiB'\n[user.default]\nspace = 'sess'\n";
+    let config = format!("threads = 1\n{}{map}", limited(64 << 20));
+    let server = home.start_file_in(&config, &env).unwrap();
+    disk.0.is_slow.store(true, SeqCst);
+    let mut first = Client::of(&server);
+    let value = "v".repeat(SIZE);
+    first.send(&request(&["SET", "0", &value]));
+    while disk.0.waiting.load(SeqCst) == 0 {
+        SystemClock.sleep(Duration::from_millis(1));
+    }
+    // The thread shows its memory at the end of its turn, or at the next tick.
+    SystemClock.sleep(Duration::from_millis(300));
+    let used = buffers(&server);
+    assert!(used >= SIZE as u64, "{used}");
+    disk.0.is_slow.store(false, SeqCst);
+    assert_eq!(first.reply(), "+OK");
+    while buffers(&server) >= SIZE as u64 {
+        SystemClock.sleep(Duration::from_millis(1));
+    }
 }
