@@ -15,7 +15,7 @@ use hashfold_rows::{Form, Schema};
 use std::{
     ops::RangeInclusive,
     sync::{
-        Arc,
+        Arc, RwLockReadGuard,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -36,6 +36,9 @@ pub(crate) struct View {
     failed_reads: AtomicU64,
     latency: Arc<Latency>,
 }
+
+/// What keeps lookups in a view together: nothing, unless it is that of a map.
+pub(crate) type Reading<'a> = Option<RwLockReadGuard<'a, ()>>;
 
 #[derive(Debug)]
 enum Source {
@@ -213,6 +216,17 @@ impl View {
             Source::Version(version) => version.info().bytes(),
             Source::Map(map, _) => map.data_bytes(),
         }
+    }
+
+    /// Keeps changes of several keys of a map from becoming visible, as long as the result exists: lookups then
+    /// show all changes of a transaction or none. Waits for those that become visible now.
+    pub(crate) fn begin_reading(&self) -> Reading<'_> {
+        self.map().map(|map| map.begin_reading())
+    }
+
+    /// Does what [`View::begin_reading`] does, unless that has to wait.
+    pub(crate) fn try_begin_reading(&self) -> Option<Reading<'_>> {
+        self.map().map_or(Some(None), |map| map.try_begin_reading().map(Some))
     }
 
     /// Looks up many keys. `visit` is called once for each key, in any order, with its stored value.

@@ -204,6 +204,20 @@ impl Group {
 
     /// Looks up all keys. If their values together take too much memory, all fail.
     pub(super) fn look_up(&self, memory: &Arc<ValueMemory>) -> Answers {
+        let _reading = self.view.as_ref().map(|view| view.begin_reading());
+        self.look_up_now(memory)
+    }
+
+    /// Looks up all keys, as [`Group::look_up`] does, unless that has to wait for changes of a map.
+    pub(super) fn try_look_up(&self, memory: &Arc<ValueMemory>) -> Option<Answers> {
+        let _reading = match &self.view {
+            Some(view) => view.try_begin_reading()?,
+            None => None,
+        };
+        Some(self.look_up_now(memory))
+    }
+
+    fn look_up_now(&self, memory: &Arc<ValueMemory>) -> Answers {
         let places = vec![Place::Absent; self.keys()];
         let keeps = self.requests.iter().any(|request| request.lookup.needs_values());
         let mut answers = Answers { places, keeps, ..Answers::default() };

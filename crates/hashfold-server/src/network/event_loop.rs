@@ -91,6 +91,9 @@ pub(crate) struct EventLoop {
     /// Memory of the buffers of all connections, in bytes, as it was noted when they were read, and at the end
     /// of their turns.
     buffer_bytes: usize,
+    /// Memory of the requests that threads of maps and other threads have, in bytes: connections that have gone
+    /// leave it behind.
+    job_bytes: usize,
     /// The memory of values.
     #[expect(
         clippy::redundant_allocation,
@@ -134,6 +137,7 @@ impl EventLoop {
             waiting: 0,
             lone_read: Duration::ZERO,
             buffer_bytes: 0,
+            job_bytes: 0,
             is_paused: false,
         };
         Ok((event_loop, waker))
@@ -281,20 +285,26 @@ impl EventLoop {
             part.iter().for_each(|place| self.finish_turn(*place, now));
             left = others;
         }
-        self.metrics.buffer_bytes.store(self.buffer_bytes as u64, Relaxed);
+        self.note_memory();
         self.shed();
         if self.is_paused && self.has_room() {
             self.go_on_reading();
         }
     }
 
-    /// Whether the buffers of all connections together leave room for more bytes, or those of this thread are
-    /// within its share.
+    /// Shows other threads the memory of buffers, and of requests that are being answered.
+    fn note_memory(&self) {
+        let bytes = self.buffer_bytes + self.job_bytes;
+        self.metrics.buffer_bytes.store(bytes as u64, Relaxed);
+    }
+
+    /// Whether the buffers of all connections together, with the requests that are being answered, leave room for
+    /// more bytes, or those of this thread are within its share.
     fn has_room(&self) -> bool {
-        if self.buffer_bytes as u64 <= self.buffer_share() {
+        if (self.buffer_bytes + self.job_bytes) as u64 <= self.buffer_share() {
             return true;
         }
-        self.metrics.buffer_bytes.store(self.buffer_bytes as u64, Relaxed);
+        self.note_memory();
         self.shared.metrics.buffer_bytes() <= self.shared.config.client_memory_bytes
     }
 
@@ -316,8 +326,8 @@ impl EventLoop {
     /// Lists the connections that were not read for lack of room.
     fn go_on_reading(&mut self) {
         self.is_paused = false;
-        let may_read = self.connections.iter().filter(|(_, connection)| connection.may_read());
-        let places: Vec<usize> = may_read.map(|(place, _)| place).collect();
+        let may_go_on = self.connections.iter().filter(|(_, it)| it.may_read() || it.may_take());
+        let places: Vec<usize> = may_go_on.map(|(place, _)| place).collect();
         places.into_iter().for_each(|place| self.list(place));
     }
 
@@ -353,13 +363,13 @@ impl EventLoop {
         connection.is_listed = false;
         connection.session.client.output_bytes.store(connection.unsent(), Relaxed);
         connection.note_buffers(&mut self.buffer_bytes);
-        let may_read = connection.may_read() && reads;
+        let may_go_on = connection.may_take() || (connection.may_read() && reads);
         if connection.is_done() {
             self.close(place);
-        } else if connection.may_take() || (may_read && has_room) {
+        } else if may_go_on && has_room {
             self.list(place);
         } else {
-            self.is_paused |= may_read;
+            self.is_paused |= may_go_on;
         }
     }
 
@@ -535,6 +545,7 @@ impl EventLoop {
         execution.set_replies(&mut session.replies);
         if let Some(map) = map {
             self.begin_wait(place);
+            self.job_bytes += execution.bytes();
             let (results, phase) = (self.results.clone(), Phase::Waiting(Box::new(execution)));
             map.submit(Box::new(ExecJob { place, id, results, phase }));
             return true;
@@ -544,6 +555,7 @@ impl EventLoop {
             return true;
         }
         self.begin_wait(place);
+        self.job_bytes += execution.bytes();
         let (results, clock) = (self.results.clone(), self.shared.env.clock.clone());
         self.executor.spawn(Box::new(move || {
             let executed = Box::new(match clock.now().saturating_sub(start) < READ_WAIT_MAX {
@@ -716,17 +728,19 @@ impl EventLoop {
         }
         for group in batch.groups {
             let start = self.shared.now();
-            let is_in_memory = group.is_in_memory();
-            if is_in_memory || (is_of_one && self.is_lone(&group)) {
+            if group.is_in_memory() {
                 let values = self.values.clone();
                 group.answer(&values, &mut |group, answers| {
                     let took = self.shared.now().saturating_sub(start);
                     self.reply_to(&group, &answers, took);
                 });
-                if !is_in_memory {
-                    let took = self.shared.now().saturating_sub(start);
-                    self.lone_read = (self.lone_read * 7 + took) / 8;
-                }
+                continue;
+            }
+            let is_lone = is_of_one && self.is_lone(&group);
+            if is_lone && let Some(answers) = group.try_look_up(&self.values) {
+                let took = self.shared.now().saturating_sub(start);
+                self.reply_to(&group, &answers, took);
+                self.lone_read = (self.lone_read * 7 + took) / 8;
                 continue;
             }
             for request in &group.requests {
@@ -751,12 +765,14 @@ impl EventLoop {
     /// Gives commands on a map to its thread. Their connections wait.
     fn submit(&mut self, group: MapGroup) {
         group.places().for_each(|place| self.begin_wait(place));
-        group.submit(self.shared.now(), &self.shared.turns, self.results.clone());
+        self.job_bytes += group.bytes();
+        group.submit(&self.shared, self.results.clone());
     }
 
     /// Writes the replies of commands on a map.
     fn finish_map(&mut self, mut job: MapJob) {
         let took = self.shared.now().saturating_sub(job.start);
+        self.job_bytes -= job.calls.bytes();
         for i in 0..job.requests.len() {
             let done = std::mem::take(&mut job.replies[i].done);
             add_to(&self.metrics.hits, done.hits);
@@ -865,6 +881,7 @@ impl EventLoop {
                 }
                 Finished::Map(job) => self.finish_map(*job),
                 Finished::Transaction { place, id, executed } => {
+                    self.job_bytes -= executed.begun.bytes;
                     if self.is_open(place, id) {
                         self.finish_exec(place, *executed);
                     }
@@ -919,7 +936,7 @@ impl EventLoop {
                 closing.push(place);
             }
         }
-        self.metrics.buffer_bytes.store(self.buffer_bytes as u64, Relaxed);
+        self.note_memory();
         closing.into_iter().for_each(|place| self.list(place));
     }
 

@@ -54,6 +54,8 @@ pub(super) struct Begun {
     /// The number of the command `EXEC`.
     pub(super) number: usize,
     pub(super) start: Duration,
+    /// Memory of the commands, in bytes.
+    pub(super) bytes: usize,
     /// Whether the client wants no reply.
     pub(super) is_silent: bool,
 }
@@ -111,7 +113,7 @@ impl Execution {
             })?;
         }
         let (shared, session) = (shared.clone(), session.clone());
-        let begun = Begun { number, start, is_silent: false };
+        let begun = Begun { number, start, bytes: transaction.bytes(), is_silent: false };
         Ok(Execution { shared, session, transaction, watched, begun })
     }
 
@@ -119,6 +121,11 @@ impl Execution {
     pub(super) fn set_replies(&mut self, replies: &mut Replies) {
         self.begun.is_silent = replies.silences();
         self.session.replies = *replies;
+    }
+
+    /// Returns the memory of the commands, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.begun.bytes
     }
 
     /// Whether the transaction waits for nothing and takes little time.
@@ -472,8 +479,7 @@ impl Executed {
     fn make_room(&mut self, shared: &Shared) -> Result<(), String> {
         match self.output.len() {
             size if size > REPLY_BYTES_MAX => Err(TOO_LARGE.into()),
-            size if size > self.room.bytes() => self.room.grow(size, &shared.values),
-            _ => Ok(()),
+            size => self.room.reserve(size, &shared.values),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::{
     exec::{Executed, Execution},
     jobs::{Finished, Results},
     target::FoundFilter,
+    values::{Room, ValueMemory},
 };
 use crate::{
     command::{
@@ -14,6 +15,7 @@ use crate::{
     },
     data::{FilterTurns, MapWork, Outcome, ServedMap, Space, State, Unit, Watch},
     protocol::{Protocol, Reply},
+    shared::Shared,
     transaction::Calls,
 };
 use hashfold::map::Expiring;
@@ -65,6 +67,11 @@ impl MapGroup {
         self.requests.len()
     }
 
+    /// Returns the memory of the requests, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.calls.bytes()
+    }
+
     /// Returns the places of the connections, once for each request.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> {
         self.requests.iter().map(|request| request.place)
@@ -77,10 +84,19 @@ impl MapGroup {
     }
 
     /// Gives the requests to the thread of the map.
-    pub(super) fn submit(self, start: Duration, turns: &Arc<FilterTurns>, results: Results) {
+    pub(super) fn submit(self, shared: &Shared, results: Results) {
         let MapGroup { map, requests, calls } = self;
-        let (turns, output, replies) = (turns.clone(), Vec::new(), Vec::new());
-        map.submit(Box::new(MapJob { requests, calls, start, turns, output, replies, results }));
+        map.submit(Box::new(MapJob {
+            requests,
+            calls,
+            start: shared.now(),
+            turns: shared.turns.clone(),
+            output: Vec::new(),
+            room: Room::default(),
+            values: shared.values.clone(),
+            replies: Vec::new(),
+            results,
+        }));
     }
 }
 
@@ -93,6 +109,9 @@ pub(super) struct MapJob {
     pub(super) start: Duration,
     turns: Arc<FilterTurns>,
     output: Vec<u8>,
+    /// The memory of the output.
+    room: Room,
+    values: Arc<ValueMemory>,
     pub(super) replies: Vec<MapReply>,
     results: Results,
 }
@@ -129,9 +148,14 @@ impl MapJob {
         let mut reply = Reply::new(&mut self.output, request.protocol);
         let turns = Turns::Take(&self.turns);
         let called = call(&mut unit, (found, &arguments), (&request.keys, turns), &mut reply);
-        let ended = called.and_then(|done| Ok((unit.end()?, done)));
+        // A command whose reply has no room changes nothing.
+        let ended = called.and_then(|done| {
+            self.room.reserve(self.output.len(), &self.values)?;
+            Ok((unit.end()?, done))
+        });
         let (unit, done) = ended.unwrap_or_else(|error| {
             self.output.truncate(start);
+            self.output.shrink_to(self.room.bytes());
             Reply::new(&mut self.output, request.protocol).error(&error);
             // What is refused by itself has no further error.
             (u64::MAX, Done::default())
@@ -206,10 +230,10 @@ pub(super) fn call(
             let places = found.command.keys.places(arguments.len());
             let is_filter = places.map(|at| arguments.at(at)).any(|key| keys.filter(key).is_some());
             let is_of_all = keys.space.is_some() && found.command.keys.count(arguments.len()) == 0;
-            match is_filter || is_of_all {
-                true => change_with_filters(unit, (found, arguments), (keys, turns), reply)?,
-                false => change(unit, (found, arguments), &mut FilterEdit::new(None), reply)?,
-            }
+            unit.attempt(|unit| match is_filter || is_of_all {
+                true => change_with_filters(unit, (found, arguments), (keys, turns), reply),
+                false => change(unit, (found, arguments), &mut FilterEdit::new(None), reply),
+            })?;
             Ok(Done::default())
         }
         Run::Lookup(parse) => look_up(unit, parse(&arguments)?, (found, &arguments), keys, reply),
@@ -253,7 +277,6 @@ fn change_with_filters(
         Turns::Take(turns) => turns.alone(turn_groups(found.command, &arguments)),
         Turns::Taken => Vec::new(),
     };
-    let saved = unit.save();
     let mut filters = FilterEdit::new(keys.space.clone());
     let changed = change(unit, (found, arguments), &mut filters, reply).and_then(|()| {
         for at in found.command.keys.places(arguments.len()).filter(|_| is_of_strings) {
@@ -261,7 +284,7 @@ fn change_with_filters(
         }
         if filters.is_changed() { unit.check_durable() } else { Ok(()) }
     });
-    changed.and_then(|()| filters.apply()).inspect_err(|_| unit.go_back(saved))
+    changed.and_then(|()| filters.apply())
 }
 
 fn look_up(

@@ -55,7 +55,8 @@ impl Target {
             None => {
                 let (view, space) = (session.view()?, session.space().cloned());
                 let mut keys = keys.places(arguments.len()).map(|at| arguments.at(at));
-                let is_filter = |key| space.as_ref().is_some_and(|space| space.filter(key).is_some());
+                let is_filter =
+                    |key| space.as_ref().is_some_and(|space| space.filter(key).is_some());
                 match session.choice() {
                     Some(choice) if !keys.any(is_filter) => Err(choice.to_owned()),
                     _ => Ok(Target { view, space, is_named: false }),

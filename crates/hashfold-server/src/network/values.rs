@@ -51,6 +51,18 @@ impl Room {
         self.bytes
     }
 
+    /// Makes room for this number of bytes in all, if there is less.
+    ///
+    /// # Errors
+    /// The errors of [`Room::grow`].
+    pub(super) fn reserve(
+        &mut self,
+        bytes: usize,
+        memory: &Arc<ValueMemory>,
+    ) -> Result<(), String> {
+        if bytes > self.bytes { self.grow(bytes, memory) } else { Ok(()) }
+    }
+
     /// Makes room for this number of bytes in all, and for some more.
     ///
     /// # Errors

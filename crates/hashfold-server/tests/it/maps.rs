@@ -417,6 +417,14 @@ fn limits_are_named_and_change_nothing() {
         reply.starts_with("-ERR the changes of one command or transaction have at most"),
         "{reply}"
     );
+    client.check("MULTI", "+OK");
+    client.check("SETRANGE a 40000000 x", "+QUEUED");
+    client.check("SETRANGE b 40000000 x", "+QUEUED");
+    let reply = client.call("EXEC");
+    assert!(
+        reply.starts_with("-ERR the changes of one command or transaction have at most 65 MiB"),
+        "{reply}"
+    );
     client.check("DBSIZE", "0");
     for part in many.chunks(500) {
         client.ask(&format!("MSET {}", part.join(" ")));
@@ -528,6 +536,105 @@ impl BlockFile for FullFile {
     }
 }
 
+/// A disk on which writes of a map's data file wait while a flag is set, or 10 seconds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SlowDisk(pub(crate) Arc<Slow>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Slow {
+    pub(crate) is_slow: AtomicBool,
+    /// Number of writes that wait.
+    pub(crate) waiting: AtomicU64,
+}
+
+impl DiskLayer for SlowDisk {
+    fn below(&self) -> &dyn Disk {
+        &OsDisk
+    }
+
+    fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        match file.place().to_string().contains("map-data") {
+            true => Arc::new(SlowFile { file, slow: self.0.clone() }),
+            false => file,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct SlowFile {
+    file: Arc<dyn BlockFile>,
+    slow: Arc<Slow>,
+}
+
+impl BlockFile for SlowFile {
+    fn place(&self) -> &Place {
+        self.file.place()
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, bytes)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.slow.waiting.fetch_add(1, SeqCst);
+        for _ in 0..1000 {
+            if self.slow.is_slow.load(SeqCst) {
+                SystemClock.sleep(Duration::from_millis(10));
+            }
+        }
+        self.slow.waiting.fetch_sub(1, SeqCst);
+        self.file.write_at(offset, bytes)
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        self.file.allocate(size)
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.file.punch_hole(extent)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+}
+
+#[test]
+fn lookups_do_not_wait_for_large_values_of_a_transaction() {
+    let home = Home::new();
+    home.make_map("sess");
+    let disk = SlowDisk::default();
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    let config = format!("threads = 2\n{}", file(""));
+    let server = home.start_file_in(&config, &env).unwrap();
+    let mut writer = Client::of(&server);
+    writer.check("MSET a 1 b 1", "+OK");
+    disk.0.is_slow.store(true, SeqCst);
+    writer.check("MULTI", "+OK");
+    let large = "v".repeat(2000);
+    writer.check(&format!("MSET a {large} b {large}"), "+QUEUED");
+    writer.ask("EXEC");
+    while disk.0.waiting.load(SeqCst) == 0 {
+        SystemClock.sleep(Duration::from_millis(1));
+    }
+    // Some of them have the network thread of the writer.
+    for _ in 0..8 {
+        let mut reader = Client::of(&server);
+        reader.check("GET a", "\"1\"");
+        reader.send(&[request(&["GET", "a"]), request(&["GET", "b"])].concat());
+        assert_eq!((reader.reply(), reader.reply()), ("\"1\"".into(), "\"1\"".into()));
+    }
+    assert_eq!(disk.0.waiting.load(SeqCst), 1);
+    disk.0.is_slow.store(false, SeqCst);
+    assert_eq!(writer.reply(), "[+OK]");
+    let reply = Client::of(&server).call("MGET a b");
+    assert_eq!(reply, format!("[\"{large}\" \"{large}\"]"));
+}
+
 #[test]
 fn changes_that_cannot_be_written_are_refused_and_reads_go_on() {
     let home = Home::new();
@@ -555,4 +662,53 @@ fn changes_that_cannot_be_written_are_refused_and_reads_go_on() {
     client.check("GET b", "\"2\"");
     client.check("SET a 4", "+OK");
     client.check("GET a", "\"4\"");
+}
+
+/// `WAITAOF` is the only one that syncs here, and does not come again.
+#[test]
+fn changes_go_on_when_there_is_space_again_after_a_sync_that_failed() {
+    let home = Home::new();
+    home.make_map("sess");
+    let disk = FullDisk::default();
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    // The first segment of the log is made with the first sync: without space, it can be made later.
+    disk.0.store(true, SeqCst);
+    let server = home.start_file_in(&file("durability = 'no'"), &env).unwrap();
+    let mut client = Client::of(&server);
+    client.check("SET a 1", "+OK");
+    let reply = client.call("WAITAOF 1 0 0");
+    assert!(reply.starts_with("-MISCONF changes cannot be made durable: "), "{reply}");
+    assert!(client.call("SET a 2").starts_with("-MISCONF changes cannot be made durable: "));
+    disk.0.store(false, SeqCst);
+    client.wait_for("SET a 3", &|reply| reply == "+OK");
+    client.check("WAITAOF 1 0 0", "[1 0]");
+    client.check("GET a", "\"3\"");
+}
+
+#[test]
+fn a_transaction_with_flushall_is_made_as_a_whole_or_not_at_all() {
+    let home = Home::new();
+    home.make_map("sess");
+    let disk = FullDisk::default();
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    let server = home.start_file_in(&file("durability = 'no'"), &env).unwrap();
+    let mut client = Client::of(&server);
+    client.check("MSET a 1 b 2", "+OK");
+    disk.0.store(true, SeqCst);
+    client.check("MULTI", "+OK");
+    client.check("FLUSHALL", "+QUEUED");
+    // A large value is written at once, to blocks of its own.
+    client.check(&format!("SET a {}", "v".repeat(2000)), "+QUEUED");
+    let reply = client.call("EXEC");
+    assert!(reply.starts_with("-MISCONF changes cannot be written: "), "{reply}");
+    client.check("MGET a b", "[\"1\" \"2\"]");
+    // The deletion needs no space, and a checkpoint after it that fails does not undo it.
+    client.check("FLUSHALL", "+OK");
+    client.check("DBSIZE", "0");
+    disk.0.store(false, SeqCst);
+    client.check("MULTI", "+OK");
+    client.check("FLUSHALL", "+QUEUED");
+    client.check("SET c 3", "+QUEUED");
+    client.check("EXEC", "[+OK +OK]");
+    client.check("KEYS *", "[\"c\"]");
 }

@@ -3,10 +3,19 @@
 use crate::{
     deploy::Scene,
     dumps::dump,
-    fixture::{Client, ENTRIES, Home, key},
+    fixture::{Client, ENTRIES, Home, key, request},
     http::get,
+    maps::SlowDisk,
+};
+use hashfold::{
+    Env,
+    work::{Clock as _, SystemClock},
 };
 use hashfold_server::{Config, Server};
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
 
 /// The part of the memory that buffers of connections may take.
 const BUFFERS: u64 = 1 << 20;
@@ -157,4 +166,76 @@ fn a_version_of_the_group_that_does_not_fit_is_reported_as_failed() {
     drop(server);
     let server = scene.home.serve_file(&config(BUFFERS + 3 * index));
     Client::of(&server).wait_for("GET key-1", &|reply| reply == "\"value 1 of version 2\"");
+}
+
+/// Replies of the thread of a map take memory of clients, as those to other lookups do.
+#[test]
+fn a_reply_for_which_there_is_no_memory_is_an_error_and_its_command_changes_nothing() {
+    let home = Home::new();
+    home.make_map("sess");
+    let map = "[data.sess]\npath = 'sess'\nmemory = '8MiB'\n[user.default]\nspace = 'sess'\n";
+    let server = home.serve_file(&format!("{}{map}", limited(64 << 20)));
+    let mut client = Client::of(&server);
+    client.check("SETRANGE big 4000000 x", "4000001");
+    client.send(
+        &[
+            request(&["SET", "small", "1"]),
+            request(&["GET", "big"]),
+            request(&["GETSET", "big", "1"]),
+            request(&["MGET", "big", "small"]),
+            request(&["STRLEN", "big"]),
+            request(&["GET", "small"]),
+        ]
+        .concat(),
+    );
+    assert_eq!(client.reply(), "+OK");
+    for _ in 0..3 {
+        let reply = client.reply();
+        assert!(reply.starts_with("-ERR the values of one request have at most 1048576 bytes"));
+    }
+    assert_eq!((client.reply(), client.reply()), ("4000001".into(), "\"1\"".into()));
+}
+
+/// Returns the memory of buffers that the metrics show, in bytes.
+fn buffers(server: &Server) -> u64 {
+    let text = get(server, "/metrics").1;
+    let (_, rest) = text.split_once("hashfold_memory_bytes{part=\"buffers\"} ").unwrap();
+    rest.lines().next().unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn requests_that_wait_for_a_map_take_memory_of_clients_until_they_are_answered() {
+    const SIZE: usize = 700_000;
+    let home = Home::new();
+    home.make_map("sess");
+    let disk = SlowDisk::default();
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    let map = "[data.sess]\npath = 'sess'\nmemory = '8MiB'\n[user.default]\nspace = 'sess'\n";
+    let config = format!("threads = 1\n{}{map}", limited(64 << 20));
+    let server = home.start_file_in(&config, &env).unwrap();
+    disk.0.is_slow.store(true, SeqCst);
+    let [mut first, mut third] = [(); 2].map(|()| Client::of(&server));
+    let value = "v".repeat(SIZE);
+    first.send(&request(&["SET", "0", &value]));
+    while disk.0.waiting.load(SeqCst) == 0 {
+        SystemClock.sleep(Duration::from_millis(1));
+    }
+    let used = buffers(&server);
+    assert!(used >= SIZE as u64, "{used}");
+    // There is no room for another request of this size, which waits in its socket.
+    let address = server.addresses()[0];
+    let sender = std::thread::spawn(move || {
+        let mut second = Client::connect(address);
+        second.send(&request(&["SET", "1", &value]));
+        second.reply()
+    });
+    SystemClock.sleep(Duration::from_millis(100));
+    let used = buffers(&server);
+    assert!(used <= BUFFERS + SIZE as u64 / 2, "{used}");
+    disk.0.is_slow.store(false, SeqCst);
+    assert_eq!((first.reply(), sender.join().unwrap()), ("+OK".into(), "+OK".into()));
+    third.check("MGET 2", "[nil]");
+    while buffers(&server) > 1 << 19 {
+        SystemClock.sleep(Duration::from_millis(1));
+    }
 }

@@ -97,6 +97,8 @@ pub(super) struct Published {
 pub(super) struct Tasks {
     /// First hashes (their high 64 bits) of the groups to be merged.
     pub(super) merges: Mutex<BTreeSet<u64>>,
+    /// Whether a checkpoint of all changes is due: it frees the space of entries that were cleared.
+    pub(super) needs_checkpoint: AtomicBool,
     /// Whether a maintenance job is running or will run.
     pub(super) is_running: AtomicBool,
     /// Whether a commit job is running or will run.
@@ -331,7 +333,8 @@ impl Core {
         }
     }
 
-    /// Deletes all entries. The caller holds `moving` and all stripes, or replays the log.
+    /// Deletes all entries; a checkpoint that frees their space is due. The caller holds `moving` and all
+    /// stripes, or replays the log.
     pub(super) fn clear(&self) {
         let (seed, depth) = (self.identity.seed, self.options.shape.first_depth);
         let new =
@@ -342,6 +345,7 @@ impl Core {
             self.counters.filter_bytes.fetch_sub(state.stored.filter_bytes(), SeqCst);
             state.replace_by_nothing(seed);
         });
+        self.tasks.needs_checkpoint.store(true, SeqCst);
     }
 
     /// Returns an empty list.

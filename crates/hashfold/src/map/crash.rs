@@ -24,7 +24,8 @@ const ATTEMPTS_MAX: usize = 4;
 enum Act {
     /// One record of changes.
     Write(Vec<Written>),
-    Clear,
+    /// One record that deletes all keys and then makes changes.
+    Clear(Vec<Written>),
     /// Lets this number of milliseconds pass.
     Wait(u64),
     Sync,
@@ -57,7 +58,7 @@ impl Act {
     fn changes(&self) -> u64 {
         match self {
             Act::Write(record) => record.len() as u64,
-            Act::Clear => 1,
+            Act::Clear(record) => 1 + record.len() as u64,
             _ => 0,
         }
     }
@@ -84,7 +85,11 @@ fn script(seed: u64, count: usize, plan: Plan) -> Script {
                 Act::Write((0..count).map(|_| change()).collect())
             }
             60..62 => Act::Wait(1 + u64::from(random.below(40))),
-            62..63 if plan == Plan::Grow => Act::Clear,
+            62..64 if plan == Plan::Grow => {
+                let count = random.below(2) * random.below(20);
+                let change = |_| random.change(KEYS, acts.len() as u64);
+                Act::Clear((0..count).map(change).collect())
+            }
             62..72 => Act::Sync,
             72..77 => Act::Checkpoint,
             77..79 => Act::Compact,
@@ -93,7 +98,10 @@ fn script(seed: u64, count: usize, plan: Plan) -> Script {
         };
         match &act {
             Act::Write(record) => changes.extend(record.iter().cloned().map(Some)),
-            Act::Clear => changes.push(None),
+            Act::Clear(record) => {
+                changes.push(None);
+                changes.extend(record.iter().cloned().map(Some));
+            }
             _ => {}
         }
         ends.insert(changes.len() as u64);
@@ -219,7 +227,10 @@ impl<'a> Session<'a> {
                 let changes: Vec<Write<'_>> = record.iter().map(Written::as_write).collect();
                 map.write(&changes).map(drop)
             }
-            Act::Clear => map.clear().map(drop),
+            Act::Clear(record) => {
+                let changes: Vec<Write<'_>> = record.iter().map(Written::as_write).collect();
+                map.prepare_cleared(&changes)?.apply().map(drop)
+            }
             Act::Wait(milliseconds) => {
                 self.clock.advance(Duration::from_millis(*milliseconds));
                 Ok(())

@@ -1,8 +1,8 @@
 //! `Map`: the handle of an open map.
 
 use super::{
-    Durability, EntryBounds, Expiring, MapFigures, MapOptions, MapStats, Snapshot, Transaction,
-    Write, backup,
+    Durability, EntryBounds, Expiring, MapFigures, MapOptions, MapStats, Prepared, Snapshot,
+    Transaction, Write, backup,
     checkpoint::Goal,
     core::Core,
     entries, log, lookup, maintain,
@@ -174,6 +174,23 @@ impl Map {
         values
     }
 
+    /// Looks up many keys as [`Map::get_many`] does, without keeping all values: calls `visit` once for
+    /// each key, in any order, with the index of the key and what was found. Values above 1 KiB are read
+    /// one by one, each after the call for the one before it.
+    ///
+    /// # Errors
+    /// The errors of [`Map::get`]; the first error of `visit`, which ends the lookups.
+    pub fn visit_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        visit: &mut dyn FnMut(usize, Option<Expiring>) -> Result<()>,
+    ) -> Result<()> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let visited = lookup::visit_many(self.core(), &keys, visit);
+        maintain::start(self.core());
+        visited
+    }
+
     /// Whether there is a value for a key.
     ///
     /// # Errors
@@ -230,15 +247,36 @@ impl Map {
         write::write(self.core(), changes)
     }
 
-    /// Deletes all keys, at one moment, and makes a checkpoint. The cost is a few microseconds per
-    /// group, whatever the number of entries. Snapshots keep what they see. Returns the sequence number
-    /// after the change, which counts as one.
+    /// Deletes all keys, at one moment. The cost is a few microseconds per group, whatever the number
+    /// of entries. Snapshots keep what they see. Returns the sequence number after the change, which
+    /// counts as one. A checkpoint in the background frees the space of the entries.
     ///
     /// # Errors
-    /// The errors of [`Map::put`]. If the checkpoint fails, the keys are deleted, and their space
-    /// becomes free at the next checkpoint.
+    /// The errors of [`Map::put`]. If the checkpoint fails, the keys are deleted all the same, and
+    /// another one is made with the next change ([`Map::background_error`]).
     pub fn clear(&self) -> Result<u64> {
-        write::clear(self.core())
+        self.prepare_cleared(&[])?.apply()
+    }
+
+    /// Does the slow part of [`Map::write`], which may wait for the device: frees memory and writes
+    /// large values. The changes are made by [`Prepared::apply`], so that a caller that keeps readers
+    /// out meanwhile does not keep them waiting for the device.
+    ///
+    /// # Errors
+    /// The errors of [`Map::write`].
+    pub fn prepare<'a>(&'a self, changes: &[Write<'a>]) -> Result<Prepared<'a>> {
+        let core = self.core();
+        Ok(Prepared { core, record: write::prepare(core, changes)? })
+    }
+
+    /// Prepares changes as [`Map::prepare`] does that are made after all keys are deleted as by
+    /// [`Map::clear`]: the deletion and the changes are one record of the log.
+    ///
+    /// # Errors
+    /// The errors of [`Map::write`].
+    pub fn prepare_cleared<'a>(&'a self, changes: &[Write<'a>]) -> Result<Prepared<'a>> {
+        let core = self.core();
+        Ok(Prepared { core, record: write::prepare_cleared(core, changes)? })
     }
 
     /// Puts many values, much faster than one at a time. Up to 1024 entries of 256 KiB together are

@@ -1,7 +1,7 @@
 //! Changes as records of the write-ahead log.
 //!
 //! The `count` of a record of the log is its number of changes. All changes of a
-//! record are applied, or none is. The payload is one change after the other
+//! record are applied, in their order, or none is. The payload is one change after the other
 //! (`docs/formats/map.md` has the same table):
 //!
 //! | field  | size |                                                 |

@@ -161,16 +161,29 @@ struct Open {
     stored: Arc<Stored>,
 }
 
-/// Looks up many keys, with their reads in flight together. `values[i]` is that of `keys[i]`.
+/// A function that takes the value of each key of a lookup: the index of the key, and what was found.
+pub(super) type VisitFound<'a> = dyn FnMut(usize, Option<Expiring>) -> Result<()> + 'a;
+
+/// Looks up many keys, with their reads in flight together. Returns the values in the order of the keys.
 pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Expiring>>> {
-    let now = core.now();
     let mut values = vec![None; keys.len()];
+    visit_many(core, keys, &mut |i, found| {
+        values[i] = found;
+        Ok(())
+    })?;
+    Ok(values)
+}
+
+/// Looks up many keys, with their reads in flight together. Calls `visit` once for each, in any order;
+/// large values come last, and each is read when the one before it was visited.
+pub(super) fn visit_many(core: &Core, keys: &[&[u8]], visit: &mut VisitFound<'_>) -> Result<()> {
+    let now = core.now();
     let mut open = Vec::new();
     let mut large: Vec<(usize, LargeValue)> = Vec::new();
     for (i, key) in keys.iter().enumerate() {
         let hash = KeyHash::of(key, core.identity.seed);
         match in_memory(core, (hash, key), now) {
-            Found::Value(value) => values[i] = value,
+            Found::Value(value) => visit(i, value)?,
             Found::Large(value) => large.push((i, value)),
             Found::Elsewhere(stored) => {
                 let places = stored.places(hash, core.identity.id).collect();
@@ -179,36 +192,48 @@ pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Expirin
         }
     }
     // Each round reads one block for each key. Nearly all keys need one round.
-    loop {
-        open.retain(|key| !key.places.is_empty());
-        if open.is_empty() {
-            break;
-        }
-        let ids: Vec<BlockId> = open.iter_mut().filter_map(|key| key.places.pop_front()).collect();
-        let file = &*core.space.file;
-        let extent =
-            |id: &BlockId| Extent { offset: id.number * BLOCK_SIZE as u64, len: BLOCK_SIZE };
-        file.read_many(&mut ids.iter().map(extent), &mut |i, bytes| {
-            let key = &mut open[i];
-            if let Some(found) = find(file, bytes, ids[i], key.hash, keys[key.key])? {
-                key.places.clear();
-                let Content { value, expires_at } = found.at(now);
-                match value {
-                    Value::Tombstone => {}
-                    Value::Inline(value) => {
-                        values[key.key] = Some(Expiring { value: value.to_vec(), expires_at });
-                    }
-                    Value::Large(pointer) => {
-                        let owner = key.stored.owner(pointer.first).cloned();
-                        large.push((key.key, LargeValue { pointer, expires_at, owner }));
-                    }
-                }
+    while !open.is_empty() {
+        open = read_round(core, (keys, now), open, &mut large, visit)?;
+    }
+    large.into_iter().try_for_each(|(i, value)| visit(i, Some(value.read(core)?)))
+}
+
+/// Reads the next block of each key that is not found yet. Returns those that are in none of these, and
+/// adds what is found and large to `large`.
+fn read_round(
+    core: &Core,
+    (keys, now): (&[&[u8]], u64),
+    open: Vec<Open>,
+    large: &mut Vec<(usize, LargeValue)>,
+    visit: &mut VisitFound<'_>,
+) -> Result<Vec<Open>> {
+    let (absent, mut open): (Vec<Open>, Vec<Open>) =
+        open.into_iter().partition(|key| key.places.is_empty());
+    absent.iter().try_for_each(|key| visit(key.key, None))?;
+    let ids: Vec<BlockId> = open.iter_mut().filter_map(|key| key.places.pop_front()).collect();
+    let mut is_found = vec![false; open.len()];
+    let file = &*core.space.file;
+    let extent = |id: &BlockId| Extent { offset: id.number * BLOCK_SIZE as u64, len: BLOCK_SIZE };
+    file.read_many(&mut ids.iter().map(extent), &mut |i, bytes| {
+        let key = &open[i];
+        let Some(found) = find(file, bytes, ids[i], key.hash, keys[key.key])? else {
+            return Ok(());
+        };
+        is_found[i] = true;
+        let Content { value, expires_at } = found.at(now);
+        match value {
+            Value::Tombstone => visit(key.key, None),
+            Value::Inline(value) => {
+                visit(key.key, Some(Expiring { value: value.to_vec(), expires_at }))
             }
-            Ok(())
-        })?;
-    }
-    for (i, value) in large {
-        values[i] = Some(value.read(core)?);
-    }
-    Ok(values)
+            Value::Large(pointer) => {
+                let owner = key.stored.owner(pointer.first).cloned();
+                large.push((key.key, LargeValue { pointer, expires_at, owner }));
+                Ok(())
+            }
+        }
+    })?;
+    let mut is_found = is_found.into_iter();
+    open.retain(|_| is_found.next() == Some(false));
+    Ok(open)
 }

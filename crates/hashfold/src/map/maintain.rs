@@ -29,7 +29,10 @@ const PASSES_MAX: usize = 2;
 
 /// Whether there is work for [`start`].
 fn is_due(core: &Core) -> bool {
-    is_buffer_filling(core) || core.tasks.has_merges() || is_log_long(core)
+    is_buffer_filling(core)
+        || core.tasks.has_merges()
+        || is_log_long(core)
+        || core.tasks.needs_checkpoint.load(SeqCst)
 }
 
 fn is_buffer_filling(core: &Core) -> bool {
@@ -62,6 +65,8 @@ fn run(core: &Core) -> Result<()> {
             relieve(core, core.options.shape.buffer_bytes / 4 * (START_QUARTERS - 1))?;
         } else if let Some(start) = core.tasks.take_merge() {
             merge_at(core, start)?;
+        } else if core.tasks.needs_checkpoint.load(SeqCst) {
+            checkpoint(core, Goal::All)?;
         } else {
             let seq = core.published().seq;
             let middle = seq.midpoint(core.log().end());
@@ -143,14 +148,17 @@ fn relieve_filters(core: &Core) -> Result<()> {
 pub(super) fn checkpoint(core: &Core, goal: Goal) -> Result<()> {
     own_numbers(core);
     collect(core);
-    checkpoint::checkpoint(core, goal, || {
+    // Keys that are deleted meanwhile need another checkpoint.
+    let is_needed = goal == Goal::All && core.tasks.needs_checkpoint.swap(false, SeqCst);
+    let made = checkpoint::checkpoint(core, goal, || {
         let seq = match goal {
             Goal::All => core.log().end(),
             Goal::Before(seq) => seq,
         };
         // A split by another thread may move lists to groups that the first pass does not know.
         (0..PASSES_MAX).try_for_each(|_| write_older(core, seq))
-    })
+    });
+    made.inspect_err(|_| _ = core.tasks.needs_checkpoint.fetch_or(is_needed, SeqCst))
 }
 
 /// Makes merges due that remove many expired entries; and those that free blocks of packets, if more

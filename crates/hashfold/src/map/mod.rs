@@ -84,5 +84,5 @@ pub use self::{
     transaction::Transaction,
     usage::MapSpace,
     verify::{MapFigures, verify},
-    write::Write,
+    write::{Prepared, Write},
 };

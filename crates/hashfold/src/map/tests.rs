@@ -320,8 +320,10 @@ fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
                 check_timed(&map, (&model, now()), keys, &moment);
             }
             995..996 => {
-                map.clear().unwrap();
+                let change = random.change(keys, now());
+                map.prepare_cleared(&[change.as_write()]).unwrap().apply().unwrap();
                 model.clear();
+                model.apply(change.as_write());
                 check_timed(&map, (&model, now()), keys, &moment);
             }
             _ => check_timed(&map, (&model, now()), keys, &moment),
@@ -518,6 +520,42 @@ fn a_lookup_reads_one_block() {
     let reads = disk.take().reads;
     // False positives of Bloom filters cost a few reads more.
     assert!((9_900..10_400).contains(&reads), "{reads}");
+}
+
+#[test]
+fn large_values_are_read_one_by_one_until_the_visitor_stops() {
+    const SIZE: usize = 1 << 20;
+    let disk = CountingDisk::on(Arc::new(MemoryDisk::default()));
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::simulated(1) };
+    let map = Map::create(folder(), tiny(env)).unwrap();
+    (0..6_u8).for_each(|i| _ = map.put([i], vec![i; SIZE]).unwrap());
+    (10..20_u8).for_each(|i| _ = map.put([i], [i]).unwrap());
+    for is_in_ram in [true, false] {
+        let keys: Vec<[u8; 1]> = (0..30).map(|i| [i % 25]).collect();
+        let mut seen = [0; 30];
+        map.visit_many(&keys, &mut |i, found| {
+            seen[i] += 1;
+            let expected = match keys[i][0] {
+                large @ 0..6 => Some(vec![large; SIZE]),
+                small @ 10..20 => Some(vec![small]),
+                _ => None,
+            };
+            assert_eq!(found.map(|found| found.value), expected);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen, [1; 30], "in RAM: {is_in_ram}");
+        disk.take();
+        let mut bytes = 0;
+        let stopped = map.visit_many(&keys, &mut |_, found| {
+            bytes += found.map_or(0, |found| found.value.len());
+            if bytes > 2 * SIZE { Err(ErrorKind::Stopped.into()) } else { Ok(()) }
+        });
+        assert!(matches!(stopped.unwrap_err().kind(), ErrorKind::Stopped));
+        let read = disk.take().read_bytes;
+        assert!(read < 7 * SIZE as u64 / 2, "in RAM: {is_in_ram}: {read} bytes were read");
+        map.checkpoint().unwrap();
+    }
 }
 
 #[test]

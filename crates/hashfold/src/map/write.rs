@@ -2,7 +2,7 @@
 
 use super::{
     block::BLOCK_SIZE,
-    checkpoint::{Goal, own_numbers},
+    checkpoint::own_numbers,
     core::Core,
     item::{Change, Content, Value},
     large::Owner,
@@ -18,7 +18,10 @@ use crate::{
     wal::PAYLOAD_SIZE_MAX,
     work::Pending,
 };
-use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
 
 /// Maximum size of the encoded changes that are written as one record, in bytes.
 pub(super) const RECORD_SIZE_MAX: usize = PAYLOAD_SIZE_MAX;
@@ -59,19 +62,47 @@ pub(super) fn write(core: &Arc<Core>, changes: &[Write<'_>]) -> Result<u64> {
     if changes.is_empty() {
         return Ok(core.log().end());
     }
-    let record = prepare(core, changes)?;
-    let held = core.stripes.lock(record.hashes());
-    let seq = write_held(core, held, &record)?;
-    finish(core, seq)
+    apply(core, &prepare(core, changes)?)
+}
+
+/// Changes that [`Map::prepare`](super::Map::prepare) has made ready: their large values are on the
+/// device. Dropping them without [`Prepared::apply`] changes nothing.
+pub struct Prepared<'a> {
+    pub(super) core: &'a Arc<Core>,
+    pub(super) record: Record<'a>,
+}
+
+impl Prepared<'_> {
+    /// Applies the changes, all of them or none, in one record of the log. Returns the sequence number
+    /// after them. They are durable as the options say.
+    ///
+    /// # Errors
+    /// The errors of [`Map::put`](super::Map::put), but for `Limit`.
+    pub fn apply(self) -> Result<u64> {
+        apply(self.core, &self.record)
+    }
+}
+
+impl fmt::Debug for Prepared<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Prepared({} changes)", self.record.count())
+    }
 }
 
 /// Changes that are ready for the log.
 pub(super) struct Record<'a> {
+    /// Whether all keys are deleted before these changes.
+    clears: bool,
     changes: Vec<(Change<'a>, Option<Owner>)>,
     payload: Vec<u8>,
 }
 
 impl Record<'_> {
+    /// Returns the number of changes in the log.
+    fn count(&self) -> u64 {
+        self.changes.len() as u64 + u64::from(self.clears)
+    }
+
     /// Returns the hashes of the changes.
     pub(super) fn hashes(&self) -> impl Iterator<Item = KeyHash> {
         self.changes.iter().map(|(change, _)| change.hash)
@@ -94,14 +125,36 @@ impl Record<'_> {
 /// # Errors
 /// `Limit` if a key, a value or the record is too long.
 pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
-    changes.iter().try_for_each(|change| log::check_sizes(change.key, change.value))?;
-    core.check()?;
+    check(core, changes)?;
     maintain::relieve(core, core.options.shape.buffer_bytes)?;
+    let record = Record { clears: false, changes: Vec::new(), payload: Vec::new() };
+    encode(core, record, changes)
+}
+
+/// Makes the record that deletes all keys, and then makes changes, as [`prepare`] does. Needs no
+/// memory to be freed, since the deletion does that, also when the disk is full.
+///
+/// # Errors
+/// The errors of [`prepare`].
+pub(super) fn prepare_cleared<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
+    check(core, changes)?;
+    let payload = log::CLEAR_PAYLOAD.to_vec();
+    encode(core, Record { clears: true, changes: Vec::new(), payload }, changes)
+}
+
+/// Refuses changes with a key or a value that is too long, and all after a failure.
+fn check(core: &Core, changes: &[Write<'_>]) -> Result<()> {
+    changes.iter().try_for_each(|change| log::check_sizes(change.key, change.value))?;
+    core.check()
+}
+
+/// Writes the large values of changes, and adds the changes to a record.
+fn encode<'a>(core: &Core, mut record: Record<'a>, changes: &[Write<'a>]) -> Result<Record<'a>> {
     let is_large = |value: &[u8]| value.len() > INLINE_BYTES_MAX;
     if changes.iter().any(|change| change.value.is_some_and(is_large)) {
         own_numbers(core);
     }
-    let mut record = Record { changes: Vec::with_capacity(changes.len()), payload: Vec::new() };
+    record.changes.reserve_exact(changes.len());
     for change in changes {
         let (change, owner) = write_large(core, *change)?;
         log::encode(&mut record.payload, change.key, change.content);
@@ -138,38 +191,41 @@ fn check_payload(payload: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Appends changes to the log and applies them. The stripes of all changes are held.
+/// Appends a record to the log, applies it and makes it durable as the options say. Returns the
+/// sequence number after it.
+fn apply(core: &Arc<Core>, record: &Record<'_>) -> Result<u64> {
+    if record.count() == 0 {
+        return Ok(core.log().end());
+    }
+    let seq = if record.clears {
+        // No group is merged or split meanwhile.
+        let _moving = core.moving();
+        write_held(core, core.stripes.lock_all(), record)?
+    } else {
+        write_held(core, core.stripes.lock(record.hashes()), record)?
+    };
+    finish(core, seq)
+}
+
+/// Appends changes to the log and applies them. The stripes of all changes are held; if they clear
+/// the map, all stripes and `moving`.
 pub(super) fn write_held(core: &Core, mut held: Held<'_>, record: &Record<'_>) -> Result<u64> {
-    let count = record.changes.len() as u64;
+    let count = record.count();
     let appended = core.log().append(count, &record.payload);
     // After a failure, the record may be in the log all the same.
     let seq = appended.as_ref().map_or_else(|_| core.log().end(), |end| end - count);
     core.keep_logged(seq, record.owners());
     let end = appended?;
     core.counters.log_bytes.fetch_add(record.size(), SeqCst);
+    if record.clears {
+        core.clear();
+        held.note_all(end);
+    }
     for (change, owner) in &record.changes {
         core.apply(*change, seq, owner.as_ref());
         held.note(change.hash, end);
     }
     Ok(end)
-}
-
-/// Deletes all keys, and makes a checkpoint. Returns the sequence number after the change.
-pub(super) fn clear(core: &Arc<Core>) -> Result<u64> {
-    core.check()?;
-    let seq = {
-        // No group is merged or split meanwhile.
-        let _moving = core.moving();
-        let mut held = core.stripes.lock_all();
-        let seq = core.log().append(1, log::CLEAR_PAYLOAD)?;
-        core.counters.log_bytes.fetch_add(log::CLEAR_PAYLOAD.len() as u64, SeqCst);
-        core.clear();
-        held.note_all(seq);
-        seq
-    };
-    finish(core, seq)?;
-    maintain::checkpoint(core, Goal::All)?;
-    Ok(seq)
 }
 
 /// Makes changes durable as the options say, and starts background work.

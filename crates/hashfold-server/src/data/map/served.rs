@@ -9,7 +9,7 @@ use super::{
 use crate::config::MapDurability;
 use hashfold::{
     Env, KeyHash, Result,
-    map::{Durability, Map, MapOptions},
+    map::{Durability, Expiring, Map, MapOptions},
     table::VisitValue,
     work::{MemoryBudget, Reserved, Threads},
 };
@@ -17,7 +17,7 @@ use hashfold_rows::{Form, Schema};
 use std::{
     ops::RangeInclusive,
     path::Path,
-    sync::{Arc, Mutex, PoisonError, RwLock, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, atomic::AtomicU64},
     thread::JoinHandle,
 };
 
@@ -178,7 +178,23 @@ impl ServedMap {
         self.core.map.contains(key)
     }
 
-    /// Looks up keys. `visit` is called once for each, with its value.
+    /// Keeps changes of several keys from becoming visible, as long as the result exists. Waits for those that
+    /// become visible now.
+    pub(crate) fn begin_reading(&self) -> RwLockReadGuard<'_, ()> {
+        self.core.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what [`ServedMap::begin_reading`] does, unless that has to wait.
+    pub(crate) fn try_begin_reading(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        match self.core.gate.try_read() {
+            Ok(reading) => Some(reading),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Looks up keys. `visit` is called once for each, with its value. Shows all changes of a transaction or none
+    /// only to callers of [`ServedMap::begin_reading`].
     ///
     /// # Errors
     /// Damage, and errors of `visit`.
@@ -187,10 +203,9 @@ impl ServedMap {
         keys: &[K],
         visit: &mut VisitValue<'_>,
     ) -> Result<()> {
-        let gate = self.core.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let values = self.core.map.get_many(keys)?;
-        drop(gate);
-        values.iter().enumerate().try_for_each(|(i, value)| visit(i, value.as_deref()))
+        self.core.map.visit_many(keys, &mut |i, found: Option<Expiring>| {
+            visit(i, found.as_ref().map(|found| &found.value[..]))
+        })
     }
 
     /// Returns the memory of addresses and Bloom filters, in bytes.
@@ -217,9 +232,10 @@ impl ServedMap {
         self.core.sync()
     }
 
-    /// Makes changes durable that wait for the next second.
+    /// Makes changes durable that wait for the next second; and tries again after an error, which would refuse all
+    /// changes for ever.
     pub(crate) fn sync_each_second(&self) {
-        if self.durability() == MapDurability::EverySecond {
+        if self.durability() == MapDurability::EverySecond || self.sync_error().is_some() {
             // Changes fail with the error.
             let _ = self.core.sync();
         }

@@ -6,7 +6,10 @@ use super::{
     expiries::Expiries,
     watch::{Watch, Watches},
 };
-use hashfold::map::{Expiring, KEY_BYTES_MAX, Map, VALUE_BYTES_MAX, Write};
+use hashfold::{
+    ErrorKind,
+    map::{Expiring, KEY_BYTES_MAX, Map, VALUE_BYTES_MAX, Write},
+};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, PoisonError},
@@ -15,8 +18,17 @@ use std::{
 /// Number of keys that are read together.
 const KEYS_AT_ONCE: usize = 64;
 
-/// Values that are kept for the commands after them, in bytes.
+/// Values that are kept for the commands after them, and changes that are not written yet, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// Maximum number of bytes of the keys and values that a unit changes: one value of the maximum size, and small
+/// ones.
+const UNIT_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
+
+/// The reply to a command or a transaction whose changes take too much memory.
+const TOO_MUCH: &str =
+    "ERR the changes of one command or transaction have at most 65 MiB of keys and values";
+const _: () = assert!(UNIT_BYTES_MAX == 65 << 20);
 
 /// The reply to commands that make a value too long.
 pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
@@ -58,14 +70,22 @@ struct Slot {
 pub(crate) struct Unit<'s> {
     state: &'s mut State,
     changes: BTreeMap<Vec<u8>, Option<Expiring>>,
+    /// Bytes of these keys and values.
+    bytes: usize,
     is_cleared: bool,
+    /// Whether the changes took too much memory: they are forgotten, and the unit fails.
+    is_too_large: bool,
+    /// What was before the changes of the current attempt, the last one at the end; `None` outside of attempts.
+    before: Option<Vec<Before>>,
 }
 
-/// The changes of a unit at a moment.
-#[derive(Clone, Debug)]
-pub(crate) struct Saved {
-    changes: BTreeMap<Vec<u8>, Option<Expiring>>,
-    is_cleared: bool,
+/// What a unit was before a change.
+#[derive(Debug)]
+enum Before {
+    /// The change of a key, if there was one.
+    Key(Vec<u8>, Option<Option<Expiring>>),
+    /// All changes, before the deletion of all keys, and whether there was one before.
+    All(BTreeMap<Vec<u8>, Option<Expiring>>, bool),
 }
 
 /// The keys that a unit has changed so far, and whether each is there now.
@@ -135,14 +155,14 @@ impl State {
 
     /// Begins a batch.
     pub(super) fn begin(&mut self) {
-        self.forget();
         self.now_ms = self.core.now_ms();
     }
 
-    /// Ends a batch: writes what is not written. Returns which units have failed, and the sequence number after
-    /// all changes.
+    /// Ends a batch: writes what is not written, and keeps no values. Returns which units have failed, and the
+    /// sequence number after all changes.
     pub(super) fn end(&mut self) -> (Outcome, u64) {
         self.write();
+        self.forget();
         (std::mem::take(&mut self.outcome), self.seq)
     }
 
@@ -154,7 +174,9 @@ impl State {
     /// Begins a unit, after those that have ended.
     pub(crate) fn unit(&mut self) -> Unit<'_> {
         self.unit += 1;
-        Unit { state: self, changes: BTreeMap::new(), is_cleared: false }
+        let changes = BTreeMap::new();
+        let (is_cleared, is_too_large) = (false, false);
+        Unit { state: self, changes, bytes: 0, is_cleared, is_too_large, before: None }
     }
 
     /// Reads the values of keys together, as long as there is room for them. What is not read here is read
@@ -171,10 +193,14 @@ impl State {
             if self.bytes > KEPT_BYTES_MAX {
                 return;
             }
-            let Ok(values) = self.core.map.get_many_expiring(keys) else { continue };
-            for (key, value) in keys.iter().zip(values) {
-                self.keep(key.to_vec(), Slot { value, is_changed: false });
-            }
+            let core = self.core.clone();
+            let _ = core.map.visit_many(keys, &mut |i, value| {
+                self.keep(keys[i].to_vec(), Slot { value, is_changed: false });
+                match self.bytes > KEPT_BYTES_MAX {
+                    true => Err(ErrorKind::Stopped.into()),
+                    false => Ok(()),
+                }
+            });
         }
     }
 
@@ -191,13 +217,20 @@ impl State {
         if self.is_cleared || self.values.contains_key(key) {
             return Ok(());
         }
-        if self.bytes > KEPT_BYTES_MAX {
-            self.values.retain(|_, slot| slot.is_changed);
-            self.bytes = self.values.iter().map(|(key, slot)| slot.bytes(key)).sum();
-        }
+        self.make_room(0);
         let value = self.core.map.get_expiring(key).map_err(|error| read_failed(&error))?;
         self.keep(key.to_vec(), Slot { value, is_changed: false });
         Ok(())
+    }
+
+    /// Forgets values that were only read, if they leave no room for this number of bytes. Returns whether there
+    /// is room.
+    fn make_room(&mut self, bytes: usize) -> bool {
+        if self.bytes + bytes > KEPT_BYTES_MAX {
+            self.values.retain(|_, slot| slot.is_changed);
+            self.bytes = self.values.iter().map(|(key, slot)| slot.bytes(key)).sum();
+        }
+        self.bytes + bytes <= KEPT_BYTES_MAX
     }
 
     fn forget(&mut self) {
@@ -246,25 +279,30 @@ impl State {
 
     fn try_to_write(&self) -> hashfold::Result<u64> {
         let map: &Map = &self.core.map;
-        let gate = &self.core.gate;
-        // Lookups go on beside changes of single keys.
-        let is_joint = self.is_joint || self.is_cleared;
-        let _gate = is_joint.then(|| gate.write().unwrap_or_else(PoisonError::into_inner));
-        let mut seq = self.seq;
-        if self.is_cleared {
-            seq = map.clear()?;
-        }
         let value = |key| self.values.get(key).and_then(|slot: &Slot| slot.value.as_ref());
         let writes: Vec<Write<'_>> =
             self.changed.iter().map(|key| change(key, value(key))).collect();
-        if writes.is_empty() { Ok(seq) } else { map.write(&writes) }
+        let prepared = match self.is_cleared {
+            true => map.prepare_cleared(&writes),
+            false => map.prepare(&writes),
+        };
+        let prepared = prepared?;
+        // Lookups go on while large values are written, and beside changes of single keys.
+        let is_joint = self.is_joint || self.is_cleared;
+        let gate = &self.core.gate;
+        let _gate = is_joint.then(|| gate.write().unwrap_or_else(PoisonError::into_inner));
+        prepared.apply()
     }
 }
 
 impl Slot {
     fn bytes(&self, key: &[u8]) -> usize {
-        key.len() + self.value.as_ref().map_or(0, |value| value.value.len())
+        bytes_of(key, self.value.as_ref())
     }
+}
+
+fn bytes_of(key: &[u8], value: Option<&Expiring>) -> usize {
+    key.len() + value.map_or(0, |value| value.value.len())
 }
 
 /// Returns the change that writes a value, or deletes a key.
@@ -326,8 +364,26 @@ impl Unit<'_> {
     ) -> Result<(), String> {
         self.check(key, &value)?;
         let is_live = expires_at.is_none_or(|at| at > self.state.now_ms);
-        self.changes.insert(key.to_vec(), is_live.then_some(Expiring { value, expires_at }));
-        Ok(())
+        self.set(key, is_live.then_some(Expiring { value, expires_at }));
+        match self.is_too_large {
+            true => Err(TOO_MUCH.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds a change, unless the unit is too large: that ends with an error whatever follows.
+    fn set(&mut self, key: &[u8], value: Option<Expiring>) {
+        if self.is_too_large {
+            return;
+        }
+        let before = self.replace(key, Some(value));
+        if let Some(all) = &mut self.before {
+            all.push(Before::Key(key.to_vec(), before));
+        }
+        if self.bytes > UNIT_BYTES_MAX {
+            (self.changes, self.bytes, self.is_too_large) = (BTreeMap::new(), 0, true);
+            self.before = None;
+        }
     }
 
     /// Refuses a key or a value that is too long.
@@ -346,7 +402,7 @@ impl Unit<'_> {
 
     /// Deletes a key.
     pub(crate) fn delete(&mut self, key: &[u8]) {
-        self.changes.insert(key.to_vec(), None);
+        self.set(key, None);
     }
 
     /// Deletes a key whose value has expired; another one stays.
@@ -356,14 +412,49 @@ impl Unit<'_> {
         }
     }
 
-    /// Returns the changes so far, to come back to.
-    pub(crate) fn save(&self) -> Saved {
-        Saved { changes: self.changes.clone(), is_cleared: self.is_cleared }
+    /// Runs a part of the unit. If it fails, the changes that it has made are taken back.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub(crate) fn attempt<T>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<T, String>,
+    ) -> Result<T, String> {
+        self.before = Some(Vec::new());
+        let result = run(self);
+        let before = self.before.take().unwrap_or_default();
+        if result.is_err() && !self.is_too_large {
+            before.into_iter().rev().for_each(|before| self.take_back(before));
+        }
+        result
     }
 
-    /// Takes all changes back that came after others.
-    pub(crate) fn go_back(&mut self, saved: Saved) {
-        (self.changes, self.is_cleared) = (saved.changes, saved.is_cleared);
+    fn take_back(&mut self, before: Before) {
+        match before {
+            Before::Key(key, change) => _ = self.replace(&key, change),
+            Before::All(changes, is_cleared) => {
+                self.bytes = changes.iter().map(|(key, value)| bytes_of(key, value.as_ref())).sum();
+                (self.changes, self.is_cleared) = (changes, is_cleared);
+            }
+        }
+    }
+
+    /// Replaces the change of a key. Returns the one before.
+    fn replace(
+        &mut self,
+        key: &[u8],
+        change: Option<Option<Expiring>>,
+    ) -> Option<Option<Expiring>> {
+        let bytes = |change: &Option<Option<Expiring>>| {
+            change.as_ref().map_or(0, |value| bytes_of(key, value.as_ref()))
+        };
+        let added = bytes(&change);
+        let before = match change {
+            Some(value) => self.changes.insert(key.to_vec(), value),
+            None => self.changes.remove(key),
+        };
+        self.bytes = self.bytes + added - bytes(&before);
+        before
     }
 
     /// Refuses changes that could not be made durable.
@@ -386,8 +477,11 @@ impl Unit<'_> {
                 self.state.core.watches.note(&key);
             }
         }
-        self.changes.clear();
-        self.is_cleared = true;
+        let changes = std::mem::take(&mut self.changes);
+        if let Some(before) = &mut self.before {
+            before.push(Before::All(changes, self.is_cleared));
+        }
+        (self.bytes, self.is_cleared) = (0, true);
         Ok(())
     }
 
@@ -421,6 +515,9 @@ impl Unit<'_> {
     /// # Errors
     /// The reply: its changes are too large to be written at once, or cannot be made durable. None is made.
     pub(crate) fn end(self) -> Result<u64, String> {
+        if self.is_too_large {
+            return Err(TOO_MUCH.into());
+        }
         if self.changes.is_empty() && !self.is_cleared {
             return Ok(self.state.unit);
         }
@@ -428,7 +525,7 @@ impl Unit<'_> {
             return Ok(self.state.unit);
         }
         self.check_durable()?;
-        let Unit { state, changes, is_cleared } = self;
+        let Unit { state, changes, bytes: kept, is_cleared, .. } = self;
         let size = |(key, value): (&Vec<u8>, &Option<Expiring>)| change(key, value.as_ref()).size();
         let bytes: usize = changes.iter().map(size).sum();
         if bytes > Map::WRITE_BYTES_MAX {
@@ -437,7 +534,7 @@ impl Unit<'_> {
                 "ERR the changes of one command or transaction have at most {max} KiB"
             ));
         }
-        let is_full = state.changed_bytes + bytes > Map::WRITE_BYTES_MAX;
+        let is_full = state.changed_bytes + bytes > Map::WRITE_BYTES_MAX || !state.make_room(kept);
         if (is_full || is_cleared) && !state.write_before() {
             return Ok(state.unit);
         }
@@ -459,5 +556,119 @@ impl Unit<'_> {
             state.keep(key, Slot { value, is_changed: true });
         }
         Ok(state.unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::core::MapSettings, *};
+    use crate::config::MapDurability;
+    use hashfold::{
+        Env,
+        io::{Access, Disk, MemoryDisk},
+        map::{Durability, MapOptions},
+    };
+    use hashfold_rows::Form;
+    use std::sync::{Mutex, RwLock, atomic::AtomicU64};
+
+    fn state() -> State {
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+        let env = Env { disk, ..Env::simulated(1) };
+        let options = MapOptions::new().env(env.clone()).durability(Durability::Buffered);
+        let settings = MapSettings {
+            durability: MapDurability::No,
+            memory_bytes: 8 << 20,
+            is_writable: true,
+            access: Access::Cached,
+        };
+        State::new(Arc::new(Core {
+            map: Map::create("map", options).unwrap(),
+            clock: env.clock,
+            settings,
+            form: Form::Plain,
+            gate: RwLock::default(),
+            watches: Watches::default(),
+            sync_error: Mutex::default(),
+            now_ms: AtomicU64::new(0),
+        }))
+    }
+
+    const SIZE: usize = 20 << 20;
+
+    #[test]
+    fn a_batch_keeps_few_large_values_that_are_not_written_and_none_after_its_end() {
+        let mut state = state();
+        state.begin();
+        for i in 0..8_u8 {
+            let mut unit = state.unit();
+            unit.put(&[i], vec![i; SIZE], None).unwrap();
+            unit.end().unwrap();
+            assert!(state.bytes <= KEPT_BYTES_MAX + UNIT_BYTES_MAX, "{i}: {}", state.bytes);
+        }
+        let (outcome, _) = state.end();
+        assert!((1..=8).all(|unit| outcome.failure(unit).is_none()));
+        assert!(state.values.is_empty() && state.bytes == 0 && state.changed.is_empty());
+        for i in 0..8_u8 {
+            assert_eq!(state.core.map.get([i]).unwrap().unwrap(), vec![i; SIZE]);
+        }
+    }
+
+    #[test]
+    fn values_are_read_ahead_as_long_as_there_is_room() {
+        let mut state = state();
+        (0..8_u8).for_each(|i| _ = state.core.map.put([i], vec![i; SIZE]).unwrap());
+        let keys: Vec<[u8; 1]> = (0..8).map(|i| [i]).collect();
+        for _ in 0..2 {
+            state.load(&keys);
+            assert!(state.bytes <= KEPT_BYTES_MAX + SIZE + keys.len(), "{}", state.bytes);
+        }
+        let mut unit = state.unit();
+        for i in 0..8_u8 {
+            assert_eq!(unit.get(&[i]).unwrap().unwrap().value, vec![i; SIZE]);
+        }
+        assert!(state.bytes <= KEPT_BYTES_MAX + 2 * SIZE, "{}", state.bytes);
+    }
+
+    #[test]
+    fn an_attempt_that_fails_leaves_the_unit_as_it_was() {
+        let mut state = state();
+        state.begin();
+        let mut unit = state.unit();
+        unit.put(b"a", b"1".to_vec(), None).unwrap();
+        unit.attempt(|unit| unit.put(b"b", b"22".to_vec(), None)).unwrap();
+        let failed: Result<(), String> = unit.attempt(|unit| {
+            unit.delete(b"a");
+            unit.put(b"c", b"333".to_vec(), None)?;
+            unit.clear()?;
+            unit.put(b"d", b"4444".to_vec(), None)?;
+            unit.put(b"d", Vec::new(), None)?;
+            Err("failed".into())
+        });
+        assert_eq!(failed, Err("failed".into()));
+        assert_eq!((unit.changes.len(), unit.bytes, unit.is_cleared), (2, 5, false));
+        assert_eq!(unit.get(b"a").unwrap().unwrap().value, b"1");
+        unit.end().unwrap();
+        state.end();
+        assert_eq!(state.core.map.count().unwrap(), 2);
+    }
+
+    #[test]
+    fn a_unit_whose_changes_take_too_much_memory_fails_as_a_whole() {
+        let mut state = state();
+        state.begin();
+        let mut unit = state.unit();
+        // A value that is replaced does not count.
+        (0..5).for_each(|_| unit.put(b"a", vec![1; SIZE], None).unwrap());
+        unit.put(b"b", vec![1; SIZE], None).unwrap();
+        unit.put(b"c", vec![1; SIZE], None).unwrap();
+        assert_eq!(unit.put(b"d", vec![1; SIZE], None), Err(TOO_MUCH.into()));
+        assert_eq!((unit.changes.len(), unit.bytes), (0, 0));
+        assert_eq!(unit.put(b"e", Vec::new(), None), Err(TOO_MUCH.into()));
+        assert_eq!(unit.end(), Err(TOO_MUCH.into()));
+        let mut unit = state.unit();
+        unit.put(b"f", vec![1; VALUE_BYTES_MAX], None).unwrap();
+        unit.end().unwrap();
+        state.end();
+        assert_eq!(state.core.map.count().unwrap(), 1);
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     error::{ErrorKind, Result},
     io::{Access, BlockFile, Disk, Fault, FaultyDisk, MemoryDisk},
     map::{
-        Durability, Map, MapOptions,
+        Durability, Map, MapOptions, Write,
         block::{BLOCK_SIZE, Block, BlockKind},
         tests::{Model, Numbers, SEED, check, folder, tiny},
     },
@@ -229,8 +229,8 @@ fn entries_expire_in_the_new_map_too_and_cleared_ones_stay_away() {
     let (disk, watch) = (MemoryDisk::default(), Watch::default());
     let map = Map::create(folder(), options(&disk)).unwrap();
     map.put("cleared", "1").unwrap();
-    map.clear().unwrap();
-    map.put_expiring("key", "2", LATER).unwrap();
+    let change = Write { expires_at: Some(LATER), ..Write::put(b"key", b"2") };
+    map.prepare_cleared(&[change]).unwrap().apply().unwrap();
     map.put_expiring("large", [3; 3000], LATER).unwrap();
     map.close().unwrap();
     let mut run = salvage(folder(), "spill", options(&disk), &watch).unwrap();
