@@ -1104,6 +1104,7 @@ fn a_map_is_cleared_and_paged_beside_readers_and_writers_in_threads() {
                     }
                 }
             });
+    assert_eq!(map.entries_from(KeyHash::from_bits(0), usize::MAX).unwrap().len(), 5000);
         }
         scope.spawn(|| (0..30).for_each(|_| _ = map.clear().unwrap()));
         scope.spawn(|| {
