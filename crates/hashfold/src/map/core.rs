@@ -33,8 +33,8 @@ use std::{
     },
 };
 
-/// Maximum number of jobs that are kept to be waited for.
-const JOBS_MAX: usize = 16;
+/// Maximum number of commit jobs that are kept to be waited for.
+const COMMITS_MAX: usize = 16;
 
 /// The seed and the id of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +101,10 @@ pub(super) struct Tasks {
     pub(super) is_running: AtomicBool,
     /// Whether a commit job is running or will run.
     pub(super) is_committing: AtomicBool,
-    /// The last jobs that were started, oldest first.
-    jobs: Mutex<VecDeque<Pending<()>>>,
+    /// The last maintenance job that was started. Only one runs at a time.
+    maintenance: Mutex<Option<Pending<()>>>,
+    /// The last commit jobs that were started, oldest first.
+    commits: Mutex<VecDeque<Pending<()>>>,
     /// The error of the last background job that failed.
     pub(super) error: Mutex<Option<Error>>,
 }
@@ -369,28 +371,37 @@ impl Tasks {
         !self.merges.lock().expect("nothing panics under this lock").is_empty()
     }
 
-    /// Keeps a job to wait for.
-    pub(super) fn add_job(&self, job: Pending<()>) {
-        let oldest = {
-            let mut jobs = self.jobs.lock().expect("nothing panics under this lock");
-            jobs.push_back(job);
-            if jobs.len() > JOBS_MAX { jobs.pop_front() } else { None }
+    /// Starts a maintenance job, which is kept to be waited for. The caller has set `is_running`.
+    pub(super) fn start_maintenance(&self, start: impl FnOnce() -> Pending<()>) {
+        let ended = {
+            // A thread that starts the next job waits until this one is kept.
+            let mut last = self.maintenance.lock().expect("nothing panics under this lock");
+            last.replace(start())
         };
-        // Few jobs run at once, so the oldest has ended or will end soon.
-        if let Some(oldest) = oldest {
-            oldest.wait();
-        }
+        ended.into_iter().for_each(Pending::wait);
+    }
+
+    /// Keeps a commit job to wait for.
+    pub(super) fn add_commit(&self, job: Pending<()>) {
+        let oldest = {
+            let mut commits = self.commits.lock().expect("nothing panics under this lock");
+            commits.push_back(job);
+            if commits.len() > COMMITS_MAX { commits.pop_front() } else { None }
+        };
+        // Few commits run at once, so the oldest has ended or will end soon.
+        oldest.into_iter().for_each(Pending::wait);
     }
 
     /// Waits for all jobs.
     pub(super) fn finish(&self) {
         loop {
-            let jobs =
-                std::mem::take(&mut *self.jobs.lock().expect("nothing panics under this lock"));
-            if jobs.is_empty() {
+            let commits =
+                std::mem::take(&mut *self.commits.lock().expect("nothing panics under this lock"));
+            let last = self.maintenance.lock().expect("nothing panics under this lock").take();
+            if commits.is_empty() && last.is_none() {
                 return;
             }
-            jobs.into_iter().for_each(Pending::wait);
+            commits.into_iter().chain(last).for_each(Pending::wait);
         }
     }
 

@@ -46,13 +46,13 @@ pub(super) fn start(core: &Arc<Core>) {
         return;
     }
     let shared = core.clone();
-    let job = Pending::start(&*core.options.env.executor, move || {
+    let job = move || {
         let done = catch_unwind(AssertUnwindSafe(|| run(&shared)));
-        shared.tasks.is_running.store(false, SeqCst);
         let job = "maintenance of the map";
         shared.tasks.note(done.unwrap_or_else(|_| Err(ErrorKind::Panicked { job }.into())));
-    });
-    core.tasks.add_job(job);
+        shared.tasks.is_running.store(false, SeqCst);
+    };
+    core.tasks.start_maintenance(|| Pending::start(&*core.options.env.executor, job));
 }
 
 /// Does all work that is due.

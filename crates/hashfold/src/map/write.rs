@@ -195,5 +195,5 @@ fn start_commit(core: &Arc<Core>) {
         let log = shared.log();
         shared.tasks.note(log.commit(log.end()));
     });
-    core.tasks.add_job(job);
+    core.tasks.add_commit(job);
 }
