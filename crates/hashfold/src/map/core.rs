@@ -1,7 +1,7 @@
 //! The state that the handles of a map and its background jobs share.
 //!
 //! Locks, in the order in which they are taken: `published` (one checkpoint at a time), `moving` (one
-//! flush or merge at a time), stripes (writers), the directory, a group.
+//! flush or merge at a time), stripes (writers), the directory, a group. `syncing` is taken last.
 
 use super::{
     block::{BLOCK_SIZE, BlockId, BlockKind, encode},
@@ -76,6 +76,8 @@ pub(super) struct Core {
     latest_time: AtomicU64,
     /// Whether a sync of the data file failed: its bytes may be lost.
     has_failed: AtomicBool,
+    /// Held during a sync of the data file.
+    syncing: Mutex<()>,
 }
 
 /// The last checkpoint.
@@ -177,6 +179,7 @@ impl Core {
             owns_numbers: AtomicBool::new(start.owns_numbers),
             latest_time: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
+            syncing: Mutex::new(()),
         }
     }
 
@@ -224,9 +227,17 @@ impl Core {
         Err(Error::new(ErrorKind::FailedBefore { action: "sync" }).at(&self.place()))
     }
 
-    /// Makes further changes fail.
-    pub(super) fn fail(&self) {
-        self.has_failed.store(true, SeqCst);
+    /// Makes all that was written to the data file durable. Returns the size, in bytes, that the file
+    /// has at least, also after a power cut. After a failure, all calls fail.
+    pub(super) fn sync_data(&self) -> Result<u64> {
+        // The system reports a lost write to one of the callers only, so one syncs at a time, and
+        // the next one knows of the failure.
+        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        // Other threads let the file grow meanwhile.
+        let size = self.space.file.size()?;
+        self.space.file.sync().inspect_err(|_| self.has_failed.store(true, SeqCst))?;
+        Ok(size)
     }
 
     /// Returns the folder of the map, for errors.

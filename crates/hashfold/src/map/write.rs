@@ -110,7 +110,7 @@ pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'
     check_payload(&record.payload)?;
     if record.owners().next().is_some() {
         // The log may become durable from the moment on that it points to the values.
-        core.space.file.sync().inspect_err(|_| core.fail())?;
+        core.sync_data()?;
     }
     Ok(record)
 }
