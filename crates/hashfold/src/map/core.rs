@@ -216,7 +216,8 @@ impl Core {
     }
 
     pub(super) fn published(&self) -> MutexGuard<'_, Published> {
-        self.published.lock().expect("nothing panics under this lock")
+        // A checkpoint that panics has published a catalog or has not, and the next one tells.
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses changes after the data file could not be synced.
