@@ -37,7 +37,7 @@ pub(crate) struct View {
     latency: Arc<Latency>,
 }
 
-/// What keeps lookups in a view together: nothing, unless it is that of a map.
+/// The lock that keeps lookups in a view together: none, unless it is that of a map.
 pub(crate) type Reading<'a> = Option<RwLockReadGuard<'a, ()>>;
 
 #[derive(Debug)]

@@ -59,8 +59,8 @@ pub(super) fn checkpoint(
     let (position, groups) = capture(core);
     // The catalog may have changes that are newer than others in the log.
     core.log().commit(position.logged)?;
-    core.space.file.sync().inspect_err(|_| core.fail())?;
-    publish(core, &mut published, position, groups)?;
+    let data_size = core.sync_data()?;
+    publish(core, &mut published, position, (groups, data_size))?;
     core.counters.log_bytes.fetch_sub(before, SeqCst);
     core.counters.checkpoints.fetch_add(1, SeqCst);
     give_back(core, goal, position.seq)
@@ -100,8 +100,8 @@ pub(super) fn own_numbers(core: &Core) {
     let position = Position { seq, logged, next_write: core.next_write() };
     let groups = published.images.last().expect("the map was opened").clone();
     // The manifest has the size of the file, which must not shrink again.
-    let synced = core.space.file.sync().inspect_err(|_| core.fail());
-    if synced.and_then(|()| publish(core, &mut published, position, groups)).is_err() {
+    let synced = core.sync_data();
+    if synced.and_then(|size| publish(core, &mut published, position, (groups, size))).is_err() {
         // The disk may be full, and the map must open all the same.
         let random = core.options.env.random.next_u64() % JUMPS_MAX;
         core.skip_writes(WRITES_LOST_MAX * (1 + random));
@@ -122,11 +122,12 @@ fn capture(core: &Core) -> (Position, Vec<Arc<Stored>>) {
     (Position { seq: seq.min(logged), logged, next_write }, stored)
 }
 
+/// Publishes a catalog of groups. `data_size` bytes of the data file are durable.
 fn publish(
     core: &Core,
     published: &mut Published,
     position: Position,
-    groups: Vec<Arc<Stored>>,
+    (groups, data_size): (Vec<Arc<Stored>>, u64),
 ) -> Result<()> {
     let LockedFolder { disk, path, .. } = &core.folder;
     let generation = published.generation + 1;
@@ -135,7 +136,6 @@ fn publish(
     let name = catalog::name(generation);
     let size = catalog::write(&**disk, &path.join(&name), core.identity, position, &groups)
         .inspect_err(|_| _ = disk.remove(&path.join(&name)))?;
-    let data_size = core.space.file.size()?;
     let manifest = manifest(core, generation, (&name, size), data_size);
     manifest.publish(&**disk, path).inspect_err(|_| {
         let current = Manifest::read(&**disk, path);
@@ -170,8 +170,8 @@ fn manifest(core: &Core, generation: u64, catalog: (&str, u64), data_size: u64) 
 
 /// Publishes the first catalog of a new map.
 pub(super) fn publish_first(core: &Core, groups: Vec<Arc<Stored>>) -> Result<()> {
-    core.space.file.sync()?;
+    let data_size = core.sync_data()?;
     core.folder.sync_above()?;
     let position = Position { seq: 0, logged: 0, next_write: core.next_write() };
-    publish(core, &mut core.published(), position, groups)
+    publish(core, &mut core.published(), position, (groups, data_size))
 }

@@ -11,17 +11,14 @@ use super::{
     merge::join,
     sizes::Sizes,
 };
-use crate::error::{ErrorClass, Result};
 use std::sync::Arc;
 
 /// Joins a group with its neighbours, if they are small enough together: all groups of the largest
-/// key range for which that holds. The caller holds `moving`.
-///
-/// # Errors
-/// After an error, the groups are as they were. Damage is noted, and not returned.
-pub(super) fn contract(core: &Core, group: &Arc<Group>) -> Result<()> {
+/// key range for which that holds. The caller holds `moving`. After an error, which is noted, the
+/// groups are as they were: a neighbour that cannot be read must not stop changes to this group.
+pub(super) fn contract(core: &Core, group: &Arc<Group>) {
     if group.state().is_replaced {
-        return Ok(());
+        return;
     }
     let shape = &core.options.shape;
     let is_valid = |depth| depth >= shape.first_depth;
@@ -35,13 +32,8 @@ pub(super) fn contract(core: &Core, group: &Arc<Group>) -> Result<()> {
         found = Some((parent, groups));
         range = parent;
     }
-    match found.map_or(Ok(()), |(range, groups)| join(core, range, &groups)) {
-        // Damage of a neighbour must not stop changes to this group.
-        Err(error) if error.class() == ErrorClass::Damage => {
-            core.tasks.note(Err(error));
-            Ok(())
-        }
-        joined => joined,
+    if let Some((range, groups)) = found {
+        core.tasks.note(join(core, range, &groups));
     }
 }
 

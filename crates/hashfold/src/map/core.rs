@@ -1,7 +1,7 @@
 //! The state that the handles of a map and its background jobs share.
 //!
 //! Locks, in the order in which they are taken: `published` (one checkpoint at a time), `moving` (one
-//! flush or merge at a time), stripes (writers), the directory, a group.
+//! flush or merge at a time), stripes (writers), the directory, a group. `syncing` is taken last.
 
 use super::{
     block::{BLOCK_SIZE, BlockId, BlockKind, encode},
@@ -33,8 +33,8 @@ use std::{
     },
 };
 
-/// Maximum number of jobs that are kept to be waited for.
-const JOBS_MAX: usize = 16;
+/// Maximum number of commit jobs that are kept to be waited for.
+const COMMITS_MAX: usize = 16;
 
 /// The seed and the id of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,8 @@ pub(super) struct Core {
     latest_time: AtomicU64,
     /// Whether a sync of the data file failed: its bytes may be lost.
     has_failed: AtomicBool,
+    /// Held during a sync of the data file.
+    syncing: Mutex<()>,
 }
 
 /// The last checkpoint.
@@ -103,8 +105,10 @@ pub(super) struct Tasks {
     pub(super) is_running: AtomicBool,
     /// Whether a commit job is running or will run.
     pub(super) is_committing: AtomicBool,
-    /// The last jobs that were started, oldest first.
-    jobs: Mutex<VecDeque<Pending<()>>>,
+    /// The last maintenance job that was started. Only one runs at a time.
+    maintenance: Mutex<Option<Pending<()>>>,
+    /// The last commit jobs that were started, oldest first.
+    commits: Mutex<VecDeque<Pending<()>>>,
     /// The error of the last background job that failed.
     pub(super) error: Mutex<Option<Error>>,
 }
@@ -177,6 +181,7 @@ impl Core {
             owns_numbers: AtomicBool::new(start.owns_numbers),
             latest_time: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
+            syncing: Mutex::new(()),
         }
     }
 
@@ -213,7 +218,8 @@ impl Core {
     }
 
     pub(super) fn published(&self) -> MutexGuard<'_, Published> {
-        self.published.lock().expect("nothing panics under this lock")
+        // A checkpoint that panics has published a catalog or has not, and the next one tells.
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses changes after the data file could not be synced.
@@ -224,9 +230,17 @@ impl Core {
         Err(Error::new(ErrorKind::FailedBefore { action: "sync" }).at(&self.place()))
     }
 
-    /// Makes further changes fail.
-    pub(super) fn fail(&self) {
-        self.has_failed.store(true, SeqCst);
+    /// Makes all that was written to the data file durable. Returns the size, in bytes, that the file
+    /// has at least, also after a power cut. After a failure, all calls fail.
+    pub(super) fn sync_data(&self) -> Result<u64> {
+        // The system reports a lost write to one of the callers only, so one syncs at a time, and
+        // the next one knows of the failure.
+        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        // Other threads let the file grow meanwhile.
+        let size = self.space.file.size()?;
+        self.space.file.sync().inspect_err(|_| self.has_failed.store(true, SeqCst))?;
+        Ok(size)
     }
 
     /// Returns the folder of the map, for errors.
@@ -373,28 +387,37 @@ impl Tasks {
         !self.merges.lock().expect("nothing panics under this lock").is_empty()
     }
 
-    /// Keeps a job to wait for.
-    pub(super) fn add_job(&self, job: Pending<()>) {
-        let oldest = {
-            let mut jobs = self.jobs.lock().expect("nothing panics under this lock");
-            jobs.push_back(job);
-            if jobs.len() > JOBS_MAX { jobs.pop_front() } else { None }
+    /// Starts a maintenance job, which is kept to be waited for. The caller has set `is_running`.
+    pub(super) fn start_maintenance(&self, start: impl FnOnce() -> Pending<()>) {
+        let ended = {
+            // A thread that starts the next job waits until this one is kept.
+            let mut last = self.maintenance.lock().expect("nothing panics under this lock");
+            last.replace(start())
         };
-        // Few jobs run at once, so the oldest has ended or will end soon.
-        if let Some(oldest) = oldest {
-            oldest.wait();
-        }
+        ended.into_iter().for_each(Pending::wait);
+    }
+
+    /// Keeps a commit job to wait for.
+    pub(super) fn add_commit(&self, job: Pending<()>) {
+        let oldest = {
+            let mut commits = self.commits.lock().expect("nothing panics under this lock");
+            commits.push_back(job);
+            if commits.len() > COMMITS_MAX { commits.pop_front() } else { None }
+        };
+        // Few commits run at once, so the oldest has ended or will end soon.
+        oldest.into_iter().for_each(Pending::wait);
     }
 
     /// Waits for all jobs.
     pub(super) fn finish(&self) {
         loop {
-            let jobs =
-                std::mem::take(&mut *self.jobs.lock().expect("nothing panics under this lock"));
-            if jobs.is_empty() {
+            let commits =
+                std::mem::take(&mut *self.commits.lock().expect("nothing panics under this lock"));
+            let last = self.maintenance.lock().expect("nothing panics under this lock").take();
+            if commits.is_empty() && last.is_none() {
                 return;
             }
-            jobs.into_iter().for_each(Pending::wait);
+            commits.into_iter().chain(last).for_each(Pending::wait);
         }
     }
 

@@ -44,8 +44,9 @@ impl Window {
             };
             let last = first.bits().saturating_add(part).min(all.end().bits());
             let hashes = first..=KeyHash::from_bits(last);
-            // Another list would make lookups slower.
-            let active = (!state.active.is_empty()).then(|| state.active.copy_of(&hashes));
+            // Another list would make lookups slower. Copying all bytes is much faster than a choice
+            // by hashes, and writers wait for it.
+            let active = (!state.active.is_empty()).then(|| state.active.clone());
             let lists = active.map(Arc::new).into_iter().chain(state.immutable.iter().cloned());
             let view = View { stored: state.stored.clone(), lists: lists.collect() };
             return Window { view, hashes };
@@ -120,8 +121,8 @@ pub(super) fn entries_from(
     let mut page = Page { limit, entries: Vec::new(), last: None };
     let mut next = Some(first);
     while let Some(first) = next.filter(|first| !page.ends_before(*first)) {
-        let wanted = limit.saturating_sub(page.entries.len()) as u64 + MARGIN;
-        let window = Window::new(core, first, wanted);
+        let wanted = limit.saturating_sub(page.entries.len()) as u64;
+        let window = Window::new(core, first, wanted.saturating_add(MARGIN));
         let mut run = window.read(core, now)?;
         while run.advance()? {
             let change = run.change()?;

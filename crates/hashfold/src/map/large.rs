@@ -157,7 +157,7 @@ fn read_blocks(file: &dyn BlockFile, file_id: u64, pointer: Pointer) -> Result<V
 }
 
 /// Owners of large values by their first blocks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Owners(HashMap<u64, Owner>);
 
 impl Owners {

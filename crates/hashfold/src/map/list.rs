@@ -31,7 +31,7 @@ const OWNER_SIZE: usize = 64;
 const TABLE_MIN: usize = 8;
 
 /// The changes of a group since the last flush, or some of them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct List {
     bytes: Vec<u8>,
     /// Places of changes: their offset plus 1, or 0. The number of places is 0 or a power of two.
@@ -40,7 +40,7 @@ pub(super) struct List {
     count: usize,
     /// Number of keys that are deleted.
     deleted: usize,
-    /// Bounds on all changes that were ever in the list.
+    /// The bytes of the changes in the list, and bounds on all that were ever in it.
     sizes: Sizes,
     /// Sequence number of the oldest change.
     pub(super) first_seq: u64,
@@ -95,12 +95,17 @@ impl List {
         if let Some(offset) = self.offset(place)
             && self.bytes[offset..][..HEAD_SIZE] == head
         {
+            self.sizes.bytes -= item.size() as u64;
             self.overwrite(offset + HEAD_SIZE + key.len(), content);
             return;
         }
         match self.offset(place) {
             None => self.count += 1,
-            Some(old) => self.deleted -= usize::from(self.is_tombstone(old)),
+            Some(old) => {
+                let content = self.content(old);
+                self.sizes.bytes -= Item::new(Change { hash, key, content }, 0).size() as u64;
+                self.deleted -= usize::from(self.is_tombstone(old));
+            }
         }
         self.deleted += usize::from(content == Content::TOMBSTONE);
         self.table[place] = self.bytes.len() as u32 + 1;
@@ -172,17 +177,6 @@ impl List {
         });
         batch.sort();
         batch
-    }
-
-    /// Returns a copy that has the changes of these hashes only.
-    pub(super) fn copy_of(&self, hashes: &RangeInclusive<KeyHash>) -> List {
-        let mut list = List::new(self.seed);
-        self.for_each(|change| {
-            if hashes.contains(&change.hash) {
-                list.apply(change, self.first_seq, self.owner(change.content.value));
-            }
-        });
-        list
     }
 
     /// Returns the place of a key in the table, or the free place for it.
@@ -296,17 +290,16 @@ mod tests {
             assert_eq!(entry.hash, KeyHash::of(entry.key, SEED));
         }
         assert_eq!(list.first_seq, 7);
+        let bytes = sorted.items.iter().map(|item| item.size() as u64).sum();
+        assert_eq!(list.sizes().bytes, bytes, "each key counts once");
         let values = model.values().filter(|(value, _)| value.is_some()).count();
         assert_eq!(list.values(), values as u64);
         let middle = sorted.items[100].hash..=sorted.items[300].hash;
-        let copy = list.copy_of(&middle);
-        assert_eq!((copy.sizes().entries, copy.first_seq), (201, 7));
         let entries = |batch: &Batch| -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
             let entries = (0..batch.items.len()).map(|i| batch.entry(i));
             entries.map(|entry| (entry.key.to_vec(), entry.value.map(<[u8]>::to_vec))).collect()
         };
         let expected = &entries(&sorted)[100..=300];
-        assert_eq!(entries(&copy.sorted(&ALL)), expected);
         assert_eq!(entries(&list.sorted(&middle)), expected);
     }
 

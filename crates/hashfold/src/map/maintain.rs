@@ -10,7 +10,7 @@ use super::{
     merge::merge,
 };
 use crate::{
-    error::{ErrorClass, ErrorKind, Result},
+    error::{ErrorKind, Result},
     work::Pending,
 };
 use std::{
@@ -49,13 +49,13 @@ pub(super) fn start(core: &Arc<Core>) {
         return;
     }
     let shared = core.clone();
-    let job = Pending::start(&*core.options.env.executor, move || {
+    let job = move || {
         let done = catch_unwind(AssertUnwindSafe(|| run(&shared)));
-        shared.tasks.is_running.store(false, SeqCst);
         let job = "maintenance of the map";
         shared.tasks.note(done.unwrap_or_else(|_| Err(ErrorKind::Panicked { job }.into())));
-    });
-    core.tasks.add_job(job);
+        shared.tasks.is_running.store(false, SeqCst);
+    };
+    core.tasks.start_maintenance(|| Pending::start(&*core.options.env.executor, job));
 }
 
 /// Does all work that is due.
@@ -88,7 +88,8 @@ fn merge_at(core: &Core, start: u64) -> Result<()> {
 /// Merges a group, and joins it with its neighbours if they are small. The caller holds `moving`.
 fn merge_and_join(core: &Core, group: &Arc<Group>) -> Result<()> {
     merge(core, group)?;
-    contract(core, group)
+    contract(core, group);
+    Ok(())
 }
 
 /// Flushes the groups with the most changes in RAM until these take at most `goal` bytes.
@@ -113,7 +114,7 @@ pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
         }
         let count = one_flush(core, groups.iter().rev());
         write_out(core, groups.split_off(groups.len() - count))?;
-        relieve_filters(core)?;
+        relieve_filters(core);
     }
     Ok(())
 }
@@ -125,23 +126,26 @@ fn write_out(core: &Core, mut groups: Vec<Arc<Group>>) -> Result<()> {
         groups.into_iter().partition(|group| is_crowded(core, group));
     flush(core, &others)?;
     crowded.iter().try_for_each(|group| match merge_and_join(core, group) {
-        // A damaged block must not stop changes to other keys. The group gets slower.
-        Err(error) if error.class() == ErrorClass::Damage => {
-            core.tasks.note(Err(error));
+        Ok(()) => Ok(()),
+        // A block that cannot be read must not stop changes. The group gets slower.
+        error => {
+            core.tasks.note(error);
             flush(core, std::slice::from_ref(group))
         }
-        merged => merged,
     })
 }
 
-/// Merges the groups with the largest filters if all filters take too much memory.
-fn relieve_filters(core: &Core) -> Result<()> {
+/// Merges the groups with the largest filters if all filters take too much memory. Errors are noted:
+/// the changes of the groups are on the device already.
+fn relieve_filters(core: &Core) {
     if core.counters.filter_bytes.load(SeqCst) <= core.options.shape.filter_bytes {
-        return Ok(());
+        return;
     }
     let mut groups = core.directory.all();
     groups.sort_by_cached_key(|group| u64::MAX - group.state().stored.filter_bytes());
-    groups.iter().take(FILTER_MERGES_MAX).try_for_each(|group| merge_and_join(core, group))
+    for group in groups.iter().take(FILTER_MERGES_MAX) {
+        core.tasks.note(merge_and_join(core, group));
+    }
 }
 
 /// Writes the changes in RAM that are older than the goal, then a catalog.
@@ -209,7 +213,7 @@ pub(super) fn merge_all(core: &Core) -> Result<()> {
     }
     for group in core.directory.all() {
         let _moving = core.moving();
-        contract(core, &group)?;
+        contract(core, &group);
     }
     Ok(())
 }

@@ -43,6 +43,8 @@ mod crash;
 mod directory;
 mod entries;
 mod expiries;
+#[cfg(test)]
+mod faults;
 mod flush;
 mod group;
 mod handle;

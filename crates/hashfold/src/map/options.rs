@@ -10,6 +10,8 @@ use crate::{
 
 /// The smallest memory budget, in bytes.
 pub const MAP_MEMORY_MIN: usize = 8 << 20;
+/// Maximum memory of changes, in bytes. Places in lists and in batches have 32 bits.
+const BUFFER_BYTES_MAX: usize = 2 << 30;
 const MEMORY_DEFAULT: usize = 64 << 20;
 const WAL_BYTES_DEFAULT: u64 = 128 << 20;
 const _: () = assert!(WAL_BYTES_MAX < MAP_MEMORY_MIN);
@@ -78,7 +80,7 @@ impl Shape {
             packets_max: 64,
             packet_blocks_min: 16,
             first_depth: 4,
-            buffer_bytes: rest / 2,
+            buffer_bytes: (rest / 2).min(BUFFER_BYTES_MAX),
             filter_bytes: rest as u64 / 4,
         }
     }
@@ -127,9 +129,9 @@ impl MapOptions {
     }
 
     /// Sets the memory budget in bytes: for the log, for changes that are not on the device in
-    /// order, and for Bloom filters. Addresses take about 0.03 bytes per entry more, and about 64 bytes
-    /// per value above 1 KiB. A budget below
-    /// [`MAP_MEMORY_MIN`] is refused when the map is opened.
+    /// order (at most 2 GiB), and for Bloom filters. Addresses take about 0.03 bytes per entry more, and
+    /// about 64 bytes per value above 1 KiB. A budget below [`MAP_MEMORY_MIN`] is refused when the map
+    /// is opened.
     #[must_use]
     pub fn memory(self, bytes: usize) -> MapOptions {
         let shape = if bytes < MAP_MEMORY_MIN { self.shape } else { Shape::of(bytes) };
@@ -137,8 +139,9 @@ impl MapOptions {
     }
 
     /// Sets the size of the write-ahead log, in bytes, from which on a checkpoint shortens it. More
-    /// means fewer checkpoints, and a longer recovery after a crash. On the device, the log may take
-    /// two more segments: each is an eighth of this size, but 1 to 64 MiB. The default is 128 MiB.
+    /// means fewer checkpoints, and a longer recovery after a crash. A checkpoint in the background
+    /// keeps up to half of the log, so on the device, the log may take twice this size, and two more
+    /// segments: each is an eighth of this size, but 1 to 64 MiB. The default is 128 MiB.
     #[must_use]
     pub fn wal_bytes(self, bytes: u64) -> MapOptions {
         MapOptions { wal_bytes: bytes, ..self }
@@ -213,4 +216,19 @@ pub struct MapStats {
     pub flushes: u64,
     /// Number of checkpoints since the map was opened.
     pub checkpoints: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Places in lists and in batches have 32 bits.
+    #[test]
+    fn changes_in_ram_take_at_most_half_of_what_32_bits_address() {
+        for shift in 0..20 {
+            let shape = Shape::of(MAP_MEMORY_MIN << shift);
+            assert!(shape.buffer_bytes <= 2 << 30, "{shape:?}");
+            assert!(shape.filter_bytes >= shape.buffer_bytes as u64 / 2);
+        }
+    }
 }

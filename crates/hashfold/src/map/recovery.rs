@@ -33,8 +33,8 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-/// Returns the sizes of the log's segments. `wal_bytes` is the size of the log at which a checkpoint
-/// shortens it.
+/// Returns the sizes of the log's segments. A checkpoint shortens the log after each `wal_bytes` bytes
+/// and keeps up to half of it, so that the log has up to twice that many.
 fn segments(wal_bytes: u64) -> Segments {
     const FIRST_SIZE: u64 = if cfg!(test) { 20 << 10 } else { 1 << 20 };
     const SIZE_MAX: u64 = if cfg!(test) { FIRST_SIZE } else { 64 << 20 };

@@ -8,7 +8,7 @@ use crate::{
     io::{Access, CountingDisk, Disk, FaultPlan, FaultyDisk, MemoryDisk},
     key::{KeyHash, Seed},
     run::{Run, VecRun},
-    work::{Clock, Executor, Inline, ManualClock, Signal, Threads, Watch, testing::Late},
+    work::{Clock, Executor, Inline, Job, ManualClock, Signal, Threads, Watch, testing::Late},
 };
 use std::{
     collections::BTreeMap,
@@ -672,6 +672,63 @@ fn changes_are_durable_as_the_options_say() {
     }
 }
 
+/// An executor that runs jobs when it is told to.
+#[derive(Debug, Default)]
+struct Held(Mutex<HeldJobs>);
+
+#[derive(Default)]
+struct HeldJobs(Vec<Job>);
+
+impl std::fmt::Debug for HeldJobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HeldJobs({})", self.0.len())
+    }
+}
+
+impl Executor for Held {
+    fn spawn(&self, job: Job) {
+        self.0.lock().unwrap().0.push(job);
+    }
+
+    fn width(&self) -> usize {
+        1
+    }
+}
+
+impl Held {
+    fn take(&self) -> Vec<Job> {
+        std::mem::take(&mut self.0.lock().unwrap().0)
+    }
+}
+
+/// A maintenance job waits for a thread, while many commits run.
+#[test]
+fn a_put_does_not_wait_for_maintenance_to_begin() {
+    let held = Arc::new(Held::default());
+    let options = tiny(Env { executor: held.clone(), ..Env::simulated(1) });
+    let map = Map::create(folder(), options.durability(Durability::Group)).unwrap();
+    let mut maintenance = None;
+    for i in 0..10_000_u32 {
+        map.put(i.to_le_bytes(), [1; 40]).unwrap();
+        let mut jobs = held.take();
+        if map.stat().buffered_bytes > 18 << 10 {
+            maintenance = jobs.pop();
+        }
+        jobs.into_iter().for_each(|job| job());
+        if maintenance.is_some() {
+            break;
+        }
+    }
+    for i in 0..40 {
+        let seq = map.put("key", [i]).unwrap();
+        held.take().into_iter().for_each(|job| job());
+        assert_eq!(map.durable_seq(), seq);
+    }
+    assert_eq!(map.stat().merges, 0);
+    maintenance.unwrap()();
+    assert_eq!(map.stat().merges, 1);
+}
+
 #[test]
 fn readers_and_writers_in_threads_see_whole_batches() {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
@@ -1085,6 +1142,7 @@ fn a_page_of_entries_reads_little() {
     // About 220 entries fit in a block.
     assert!(counts.read_bytes <= pages * 5 * 4096, "{counts:?}");
     assert_eq!(counts.writes, 0);
+    assert_eq!(map.entries_from(KeyHash::from_bits(0), usize::MAX).unwrap().len(), 5000);
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn encode<'a>(core: &Core, mut record: Record<'a>, changes: &[Write<'a>]) -> Res
     check_payload(&record.payload)?;
     if record.owners().next().is_some() {
         // The log may become durable from the moment on that it points to the values.
-        core.space.file.sync().inspect_err(|_| core.fail())?;
+        core.sync_data()?;
     }
     Ok(record)
 }
@@ -251,5 +251,5 @@ fn start_commit(core: &Arc<Core>) {
         let log = shared.log();
         shared.tasks.note(log.commit(log.end()));
     });
-    core.tasks.add_job(job);
+    core.tasks.add_commit(job);
 }

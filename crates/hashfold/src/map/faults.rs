@@ -1,0 +1,231 @@
+//! Maps on a device that fails in part: unreadable blocks, a failure that one sync reports, a file
+//! that grows at a bad moment.
+
+use super::{
+    checkpoint::{Goal, checkpoint},
+    tests::{Model, Numbers, check, folder, tiny},
+    *,
+};
+use crate::{
+    env::Env,
+    error::{ErrorClass, ErrorKind, Result},
+    io::{
+        Access, BlockFile, Disk, DiskLayer, Extent, Extents, FaultPlan, FaultyDisk, MemoryDisk,
+        Visit,
+    },
+};
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+};
+
+/// A disk whose data file fails as told.
+#[derive(Clone, Debug)]
+struct Failing {
+    disk: Arc<dyn Disk>,
+    faults: Arc<Faults>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    /// Numbers of blocks that cannot be read.
+    unreadable: Mutex<BTreeSet<u64>>,
+    /// Whether the next sync fails. Later ones do not, as on Linux.
+    fails_sync: AtomicBool,
+    /// Number of bytes by which the file grows after each sync, as if by another thread.
+    growth: AtomicU64,
+}
+
+impl Failing {
+    fn on(disk: impl Disk + 'static) -> Failing {
+        Failing { disk: Arc::new(disk), faults: Arc::default() }
+    }
+
+    fn options(&self) -> MapOptions {
+        tiny(Env { disk: Arc::new(self.clone()), ..Env::simulated(1) })
+    }
+}
+
+impl DiskLayer for Failing {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        match file.place().file.ends_with(checkpoint::DATA_NAME) {
+            true => Arc::new(FailingFile { file, faults: self.faults.clone() }),
+            false => file,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FailingFile {
+    file: Arc<dyn BlockFile>,
+    faults: Arc<Faults>,
+}
+
+impl FailingFile {
+    fn refused<T>(&self, action: &'static str) -> Result<T> {
+        let source = io::Error::from_raw_os_error(5);
+        Err(crate::error::Error::io(action, source).at(self.place()))
+    }
+
+    fn check_read(&self, Extent { offset, len }: Extent) -> Result<()> {
+        let blocks = offset / 4096..(offset + len as u64).div_ceil(4096);
+        let unreadable = self.faults.unreadable.lock().unwrap();
+        let is_read = unreadable.range(blocks).next().is_some();
+        if is_read { self.refused("read") } else { Ok(()) }
+    }
+}
+
+impl BlockFile for FailingFile {
+    fn place(&self) -> &crate::error::Place {
+        self.file.place()
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.check_read(Extent { offset, len: bytes.len() })?;
+        self.file.read_at(offset, bytes)
+    }
+
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        let extents: Vec<Extent> = extents.collect();
+        extents.iter().try_for_each(|extent| self.check_read(*extent))?;
+        self.file.read_many(&mut extents.into_iter(), visit)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        self.file.allocate(size)
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.file.punch_hole(extent)
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.faults.fails_sync.swap(false, SeqCst) {
+            return self.refused("sync");
+        }
+        self.file.sync()?;
+        match self.faults.growth.load(SeqCst) {
+            0 => Ok(()),
+            more => self.file.allocate(self.file.size()? + more),
+        }
+    }
+}
+
+/// A large value whose sync fails takes the report from the checkpoint that runs meanwhile.
+#[test]
+fn a_checkpoint_fails_if_another_sync_has_reported_the_lost_write() {
+    let disk = Failing::on(MemoryDisk::default());
+    let map = Map::create(folder(), disk.options()).unwrap();
+    map.put("key", "value").unwrap();
+    let published = map.core().published().generation;
+    let is_failed_before =
+        |error: crate::error::Error| matches!(error.kind(), ErrorKind::FailedBefore { .. });
+    let error = checkpoint(map.core(), Goal::All, || {
+        disk.faults.fails_sync.store(true, SeqCst);
+        assert_eq!(map.put("large", [1; 5000]).unwrap_err().class(), ErrorClass::Io);
+        Ok(())
+    });
+    assert!(is_failed_before(error.unwrap_err()));
+    assert_eq!(map.core().published().generation, published);
+    assert!(is_failed_before(map.put("large", [1; 5000]).unwrap_err()));
+    assert!(is_failed_before(map.checkpoint().unwrap_err()));
+    drop(map);
+    let map = Map::open_with(folder(), disk.options()).unwrap();
+    check(&map, &Model::from([(b"key".to_vec(), b"value".to_vec())]), 10, "opened again");
+}
+
+/// The file grows between the sync of a checkpoint and its manifest, and the power fails.
+#[test]
+fn the_manifest_names_no_larger_file_than_a_power_cut_leaves() {
+    let faulty = FaultyDisk::new(FaultPlan::default());
+    let disk = Failing::on(faulty.clone());
+    let map = Map::create(folder(), disk.options()).unwrap();
+    map.put("key", "value").unwrap();
+    disk.faults.growth.store(1 << 20, SeqCst);
+    map.checkpoint().unwrap();
+    let model = Model::from([(b"key".to_vec(), b"value".to_vec())]);
+    for seed in 0..20 {
+        let left = Failing::on(faulty.after_power_cut(seed));
+        let map = Map::open_with(folder(), left.options()).unwrap();
+        check(&map, &model, 10, &format!("seed {seed}"));
+    }
+}
+
+/// Makes a map in which each group has a block that `spoil` is called with. Then changes it until
+/// each group has to be merged many times over.
+fn check_goes_on(spoil: impl Fn(&Failing, u64)) {
+    let disk = Failing::on(MemoryDisk::default());
+    let options = disk.options();
+    let map = Map::create(folder(), options.clone()).unwrap();
+    let key = |i: u32| i.to_le_bytes();
+    map.put_many((0..3000).map(|i| (key(i), [1; 20]))).unwrap();
+    map.compact().unwrap();
+    for group in map.core().directory.all() {
+        if let Some(span) = &group.state().stored.span {
+            spoil(&disk, span.blocks.first);
+        }
+    }
+    let mut random = Numbers::new(3);
+    let mut model = Model::new();
+    for i in 0..6000 {
+        let (key, value) = (key(random.below(3000)), vec![i as u8; 60]);
+        map.put(key, &value).unwrap();
+        model.insert(key.to_vec(), value);
+        assert_eq!(map.get(key).unwrap().as_ref(), model.get(&key[..]), "change {i}");
+    }
+    assert!(map.background_error().is_some());
+    map.checkpoint().unwrap();
+    assert_eq!(map.core().counters.log_bytes.load(SeqCst), 0);
+    // The log has changes that do not fit in the buffer.
+    let options = options.durability(Durability::Buffered).wal_bytes(1 << 30);
+    drop(map);
+    let map = Map::open_with(folder(), options.clone()).unwrap();
+    for i in 0..1000 {
+        map.put(key(i), [7; 60]).unwrap();
+        model.insert(key(i).to_vec(), vec![7; 60]);
+    }
+    drop(map);
+    let map = Map::open_with(folder(), options).unwrap();
+    assert!(model.iter().all(|(key, value)| map.get(key).unwrap().as_ref() == Some(value)));
+}
+
+#[test]
+fn blocks_that_cannot_be_read_stop_no_writes_no_checkpoints_and_no_opening() {
+    check_goes_on(|disk, block| _ = disk.faults.unreadable.lock().unwrap().insert(block));
+}
+
+#[test]
+fn damaged_blocks_stop_no_writes_no_checkpoints_and_no_opening() {
+    check_goes_on(|disk, block| {
+        let path = folder().join(checkpoint::DATA_NAME);
+        let file = disk.below().open_to_write(&path, Access::Cached).unwrap();
+        file.write_at(block * 4096, &[0; 4096]).unwrap();
+    });
+}
+
+#[test]
+fn checkpoints_go_on_after_a_panic_in_one() {
+    let map = Map::create(folder(), tiny(Env::simulated(1))).unwrap();
+    map.put("key", "value").unwrap();
+    let panics = || _ = checkpoint(map.core(), Goal::All, || panic!("planned"));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+    map.checkpoint().unwrap();
+    map.compact().unwrap();
+    map.close().unwrap();
+}
