@@ -5,6 +5,7 @@ use hashfold::{
     Env, ErrorKind, Place, Result,
     io::{BlockFile, Disk, DiskLayer, Extent, OsDisk},
     map::{Map, MapOptions},
+    work::{Clock as _, SystemClock},
 };
 use hashfold_server::Server;
 use std::{
@@ -12,8 +13,9 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
