@@ -17,7 +17,7 @@ use sd_notify::NotifyState;
 use serde_json::json;
 use std::{
     fs,
-    io::{self, BufRead, IsTerminal as _, Read as _},
+    io::{self, BufRead, IsTerminal as _},
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, atomic::Ordering::Relaxed},
