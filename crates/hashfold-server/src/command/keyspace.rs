@@ -116,11 +116,14 @@ fn scan(call: &mut Call<'_, '_>) -> Result<Work, String> {
     }))
 }
 
+/// A data set, if there is one, and filters.
+type Seen = (Option<Arc<View>>, Vec<Arc<FilterKey>>);
+
 /// Returns the data set and the filters whose keys a connection sees.
 ///
 /// # Errors
 /// The reply: the store has no version yet, or the client has to choose a data set.
-fn data_and_filters(session: &Session) -> Result<(Option<Arc<View>>, Vec<Arc<FilterKey>>), String> {
+fn data_and_filters(session: &Session) -> Result<Seen, String> {
     let filters = session.space().map_or(Vec::new(), |space| space.filters());
     match session.choice() {
         Some(choice) if filters.is_empty() => Err(choice.to_owned()),

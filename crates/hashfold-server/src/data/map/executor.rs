@@ -220,7 +220,7 @@ mod tests {
         Env,
         io::Access,
         map::{Map, MapOptions},
-        work::{Clock as _, ManualClock, MemoryBudget},
+        work::{Clock as _, ManualClock, MemoryBudget, SystemClock},
     };
 
     /// Puts a value that expires, and says when that is done.
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(map.seqs().0, seq + 2, "the first two values are replaced, not deleted");
         clock.advance(Duration::from_millis(1200));
         while map.seqs().0 == seq + 2 {
-            thread::sleep(Duration::from_millis(1));
+            SystemClock.sleep(Duration::from_millis(1));
         }
         put(1000);
         assert_eq!(map.seqs().0, seq + 4);
