@@ -244,7 +244,7 @@ fn the_serve_benchmark_prints_each_figure() {
         "serve.overload.peak_fraction",
         "serve.overload.memory_mib",
         "serve.filter.madd.items_s",
-        "serve.filter.madd.library_fraction",
+        "serve.filter.madd.in_process_fraction",
         "serve.memory.idle_connection_bytes",
         "serve.memory.budget_ratio",
         "serve.start.ready_ms",

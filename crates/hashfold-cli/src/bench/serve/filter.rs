@@ -29,8 +29,8 @@ pub(super) fn run(scene: &Scene<'_>) -> Result<()> {
     let served = count as f64 / served(scene, requests)?;
     let alone = count as f64 / alone(scene, requests)?;
     scene.say("filter.madd.items_s", served, "items/s", count);
-    scene.say("filter.madd.library_items_s", alone, "items/s", count);
-    scene.say("filter.madd.library_fraction", served / alone, "", count);
+    scene.say("filter.madd.in_process_items_s", alone, "items/s", count);
+    scene.say("filter.madd.in_process_fraction", served / alone, "", count);
     Ok(())
 }
 
