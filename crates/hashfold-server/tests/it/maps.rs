@@ -10,7 +10,7 @@ use hashfold::{
 use hashfold_server::Server;
 use std::{
     collections::BTreeSet,
-    io,
+    fmt, io,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -476,29 +476,35 @@ fn a_map_is_described_where_other_data_sets_are() {
     }
 }
 
+/// What happens before a file is written.
+pub(crate) trait Trouble: fmt::Debug + Send + Sync + 'static {
+    fn before_write(&self, file: &Place) -> Result<()>;
+
+    fn before_allocation(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A disk with trouble.
+#[derive(Debug, Default)]
+pub(crate) struct TroubleDisk<T>(pub(crate) Arc<T>);
+
+impl<T> Clone for TroubleDisk<T> {
+    fn clone(&self) -> TroubleDisk<T> {
+        TroubleDisk(self.0.clone())
+    }
+}
+
 /// A disk that has no space while a flag is set.
-#[derive(Clone, Debug, Default)]
-struct FullDisk(Arc<AtomicBool>);
+type FullDisk = TroubleDisk<AtomicBool>;
 
-impl DiskLayer for FullDisk {
-    fn below(&self) -> &dyn Disk {
-        &OsDisk
+impl Trouble for AtomicBool {
+    fn before_write(&self, _: &Place) -> Result<()> {
+        self.before_allocation()
     }
 
-    fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
-        Arc::new(FullFile { file, is_full: self.0.clone() })
-    }
-}
-
-#[derive(Debug)]
-struct FullFile {
-    file: Arc<dyn BlockFile>,
-    is_full: Arc<AtomicBool>,
-}
-
-impl FullFile {
-    fn check(&self) -> Result<()> {
-        if !self.is_full.load(SeqCst) {
+    fn before_allocation(&self) -> Result<()> {
+        if !self.load(SeqCst) {
             return Ok(());
         }
         let source = Arc::new(io::Error::from(io::ErrorKind::StorageFull));
@@ -506,41 +512,8 @@ impl FullFile {
     }
 }
 
-impl BlockFile for FullFile {
-    fn place(&self) -> &Place {
-        self.file.place()
-    }
-
-    fn size(&self) -> Result<u64> {
-        self.file.size()
-    }
-
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, bytes)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.check()?;
-        self.file.write_at(offset, bytes)
-    }
-
-    fn allocate(&self, size: u64) -> Result<()> {
-        self.check()?;
-        self.file.allocate(size)
-    }
-
-    fn punch_hole(&self, extent: Extent) -> Result<()> {
-        self.file.punch_hole(extent)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
-    }
-}
-
 /// A disk on which writes of a map's data file wait while a flag is set, or 10 seconds.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SlowDisk(pub(crate) Arc<Slow>);
+pub(crate) type SlowDisk = TroubleDisk<Slow>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Slow {
@@ -549,26 +522,39 @@ pub(crate) struct Slow {
     pub(crate) waiting: AtomicU64,
 }
 
-impl DiskLayer for SlowDisk {
+impl Trouble for Slow {
+    fn before_write(&self, file: &Place) -> Result<()> {
+        if !file.to_string().contains("map-data") {
+            return Ok(());
+        }
+        self.waiting.fetch_add(1, SeqCst);
+        for _ in 0..1000 {
+            if self.is_slow.load(SeqCst) {
+                SystemClock.sleep(Duration::from_millis(10));
+            }
+        }
+        self.waiting.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+}
+
+impl<T: Trouble> DiskLayer for TroubleDisk<T> {
     fn below(&self) -> &dyn Disk {
         &OsDisk
     }
 
     fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
-        match file.place().to_string().contains("map-data") {
-            true => Arc::new(SlowFile { file, slow: self.0.clone() }),
-            false => file,
-        }
+        Arc::new(TroubleFile { file, trouble: self.0.clone() })
     }
 }
 
 #[derive(Debug)]
-struct SlowFile {
+struct TroubleFile<T> {
     file: Arc<dyn BlockFile>,
-    slow: Arc<Slow>,
+    trouble: Arc<T>,
 }
 
-impl BlockFile for SlowFile {
+impl<T: Trouble> BlockFile for TroubleFile<T> {
     fn place(&self) -> &Place {
         self.file.place()
     }
@@ -582,17 +568,12 @@ impl BlockFile for SlowFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.slow.waiting.fetch_add(1, SeqCst);
-        for _ in 0..1000 {
-            if self.slow.is_slow.load(SeqCst) {
-                SystemClock.sleep(Duration::from_millis(10));
-            }
-        }
-        self.slow.waiting.fetch_sub(1, SeqCst);
+        self.trouble.before_write(self.place())?;
         self.file.write_at(offset, bytes)
     }
 
     fn allocate(&self, size: u64) -> Result<()> {
+        self.trouble.before_allocation()?;
         self.file.allocate(size)
     }
 
