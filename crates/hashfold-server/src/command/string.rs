@@ -184,6 +184,8 @@ fn set(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
             expires_at = old.as_ref().and_then(|old| old.expires_at);
         }
         call.unit.put(key, value.to_vec(), expires_at)?;
+        // As in Redis: also a value that has expired already, of a key that was absent.
+        call.unit.note_change(key);
     }
     match (options.returns_old, old) {
         (true, Some(old)) => call.reply.bulk(&old.value),

@@ -131,6 +131,7 @@ fn a_transaction_is_run_alone_and_only_if_what_it_watches_is_unchanged() {
         ("EXPIRE a 100", "0"),
         ("RENAME b a", "+OK"),
         ("FLUSHDB", "+OK"),
+        ("SET a 1 EXAT 1", "+OK"),
         ("DEL a", "0"),
     ] {
         other.check("SET b 2", "+OK");

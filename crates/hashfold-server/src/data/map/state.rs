@@ -474,7 +474,7 @@ impl Unit<'_> {
     pub(crate) fn clear(&mut self) -> Result<(), String> {
         for key in self.state.core.watches.keys() {
             if self.get(&key)?.is_some() {
-                self.state.core.watches.note(&key);
+                self.note_change(&key);
             }
         }
         let changes = std::mem::take(&mut self.changes);
@@ -504,6 +504,11 @@ impl Unit<'_> {
     pub(crate) fn watch(&mut self, key: &[u8]) -> Result<Watch, String> {
         let expires_at = self.get(key)?.and_then(|value| value.expires_at);
         Ok(self.watches().add(key, expires_at))
+    }
+
+    /// Makes the transactions null that watch a key, also if it is absent before and after this unit.
+    pub(crate) fn note_change(&self, key: &[u8]) {
+        self.watches().note(key);
     }
 
     fn watches(&self) -> &Watches {
