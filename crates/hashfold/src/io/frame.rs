@@ -121,7 +121,7 @@ impl FileKind {
     /// Returns the format versions that this library reads. It writes the last one.
     pub fn versions(self) -> RangeInclusive<u16> {
         match self {
-            FileKind::TableData => 1..=2,
+            FileKind::TableData | FileKind::MapCatalog => 1..=2,
             _ => 1..=1,
         }
     }

@@ -10,7 +10,7 @@ use super::{
     large::{self, Owners},
     merge::write_spans,
     options::MapOptions,
-    read::{Part, group_run},
+    read::{Entries, Part},
     recovery,
     snapshot::{self, View},
     span::Stored,
@@ -46,9 +46,10 @@ fn copy_group(
     let mut owners = Owners::default();
     let View { stored, lists } = view;
     let hashes = &stored.prefix.hashes();
-    let mut run = group_run(&*core.space.file, core.identity, Part { stored, lists, hashes, now })?;
-    while run.advance()? {
-        let change = run.change()?;
+    let part = Part { stored, lists, hashes, now };
+    let mut entries = Entries::read(&*core.space.file, core.identity, part)?;
+    while entries.advance() {
+        let change = entries.entry()?;
         batch.push(match change.content.value {
             Value::Large(pointer) => {
                 let owner = view.owner(pointer.first);

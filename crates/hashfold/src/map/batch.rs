@@ -9,6 +9,7 @@ use super::{
     sizes::Sizes,
 };
 use crate::{error::Result, key::KeyHash, run::Entry};
+use std::cmp::Ordering;
 
 /// Entries, each with its hash.
 #[derive(Debug, Default)]
@@ -48,11 +49,55 @@ impl Batch {
         self.items.push(item);
     }
 
-    /// Sorts the entries by (hash, key).
-    pub(super) fn sort(&mut self) {
+    /// Makes room for this number of entries, with keys and values of this size together.
+    pub(super) fn reserve(&mut self, entries: usize, bytes: usize) {
+        self.items.reserve(entries);
+        // A byte with the form follows each entry.
+        self.bytes.reserve(bytes + entries);
+    }
+
+    /// Sorts the entries from `start` on by (hash, key), and keeps of each key the one that was pushed
+    /// first.
+    pub(super) fn settle(&mut self, start: usize) {
         let bytes = &self.bytes;
         let key = |item: &Item| &bytes[item.start as usize..][..usize::from(item.key_size)];
-        self.items.sort_unstable_by(|a, b| a.hash.cmp(&b.hash).then_with(|| key(a).cmp(key(b))));
+        let order = |a: &Item, b: &Item| a.hash.cmp(&b.hash).then_with(|| key(a).cmp(key(b)));
+        // Stable, and fast where the entries are a few sorted sequences.
+        self.items[start..].sort_by(order);
+        let mut end = start;
+        for i in start..self.items.len() {
+            let item = self.items[i];
+            if end == start || order(&self.items[end - 1], &item) != Ordering::Equal {
+                self.items[end] = item;
+                end += 1;
+            }
+        }
+        self.items.truncate(end);
+    }
+
+    /// Removes the tombstones from `start` on.
+    pub(super) fn drop_tombstones(&mut self, start: usize) {
+        let mut end = start;
+        for i in start..self.items.len() {
+            let item = self.items[i];
+            if item.value_size().is_some() {
+                self.items[end] = item;
+                end += 1;
+            }
+        }
+        self.items.truncate(end);
+    }
+
+    /// Returns a change.
+    pub(super) fn change(&self, i: usize) -> Result<Change<'_>> {
+        let item = &self.items[i];
+        let bytes = &self.bytes[item.start as usize..][..item.size()];
+        let (key, content) = bytes.split_at(item.key_size.into());
+        let content = match item.value_size() {
+            None => Content::TOMBSTONE,
+            Some(_) => Content::decode(content, item.form)?,
+        };
+        Ok(Change { hash: item.hash, key, content })
     }
 
     /// Returns an entry with a tagged value: [`untagged`] gives its value.

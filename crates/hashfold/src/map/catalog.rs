@@ -21,7 +21,7 @@
 //! | block  |    … | number of its block: a variable-length integer               |
 //! | write  |    … | number of the write that wrote the block: a variable-length integer |
 //! | sizes  |    … | of its entries                                               |
-//! | filter |    … | its Bloom filter: size, bytes                                |
+//! | filter |    … | its Bloom filter: size, bytes (in version 1 without the first one, which is 7) |
 //!
 //! Large values: for each packet and then the span of each group, in order. All of this is absent if
 //! there is no large value and no entry of a span that expires.
@@ -62,7 +62,7 @@
 //! | next_write |    8 | larger than the number of every write in the groups                   |
 
 use super::{
-    bloom::Bloom,
+    bloom::{Bloom, PROBES_V1},
     core::Identity,
     expiries::Expiries,
     large::{Owner, Owners},
@@ -145,7 +145,7 @@ pub(super) fn read(
     identity: Identity,
     space: &Arc<Space>,
 ) -> Result<(Position, Vec<Stored>, Owners)> {
-    Header::read_of(file, FileKind::MapCatalog, identity.seed, identity.id)?;
+    let version = Header::read_of(file, FileKind::MapCatalog, identity.seed, identity.id)?.version;
     let (footer, end) = Footer::read(file)?;
     let mut fields = Decoder::new(&footer.fields);
     let mut field = || fields.u64();
@@ -163,7 +163,7 @@ pub(super) fn read(
         within("next write of the catalog", 1..=NUMBER_MAX, next_write)?;
         let (body, padding) = body.split_at(body_size as usize);
         check_zeros(padding)?;
-        decode_groups(body, groups, next_write, space)
+        decode_groups((body, version), groups, next_write, space)
     })();
     let (groups, owners) = decoded.map_err(|error: Error| error.at(&body_place))?;
     Ok((Position { seq, logged, next_write }, groups, owners))
@@ -205,6 +205,8 @@ fn put_large(out: &mut Vec<u8>, stored: &Stored) {
 /// A decoder of the groups of a catalog.
 struct Groups<'a> {
     fields: Decoder<'a>,
+    /// The format version of the catalog.
+    version: u16,
     next_write: u64,
     space: &'a Arc<Space>,
     /// The blocks of packets that were claimed.
@@ -214,14 +216,14 @@ struct Groups<'a> {
 }
 
 fn decode_groups(
-    body: &[u8],
+    (body, version): (&[u8], u16),
     count: u64,
     next_write: u64,
     space: &Arc<Space>,
 ) -> Result<(Vec<Stored>, Owners)> {
     let fields = Decoder::new(body);
     let (blocks, owners) = (HashMap::new(), Owners::default());
-    let mut decoder = Groups { fields, next_write, space, blocks, owners };
+    let mut decoder = Groups { fields, version, next_write, space, blocks, owners };
     let mut groups = Vec::new();
     let mut start = Some(0);
     for _ in 0..count {
@@ -284,7 +286,11 @@ impl Groups<'_> {
         let number = self.fields.varint()?;
         let write = self.write()?;
         let sizes = Sizes::decode(&mut self.fields, 1)?;
-        let filter = Bloom::from_bytes(self.fields.sized_bytes()?);
+        let filter = self.fields.sized_bytes()?;
+        let filter = match self.version {
+            1 => Bloom::from_bits(PROBES_V1, filter),
+            _ => Bloom::from_bytes(filter),
+        };
         let block = match self.blocks.get(&number) {
             Some(block) => block.clone(),
             None => {

@@ -6,7 +6,7 @@ use super::{
     core::Core,
     item::{Change, Value},
     lookup::resolve,
-    read::{Changes, Part, group_run},
+    read::{Entries, Part},
     sizes::EntryBounds,
     snapshot::View,
 };
@@ -53,10 +53,10 @@ impl Window {
         }
     }
 
-    fn read(&self, core: &Core, now: u64) -> Result<Changes> {
+    fn read(&self, core: &Core, now: u64) -> Result<Entries> {
         let View { stored, lists } = &self.view;
         let part = Part { stored, lists, hashes: &self.hashes, now };
-        group_run(&*core.space.file, core.identity, part)
+        Entries::read(&*core.space.file, core.identity, part)
     }
 
     /// Returns the first hash after the window; `None` after the last one.
@@ -72,12 +72,7 @@ impl Window {
         if is_group && !has_changes && !stored.expiries().has_expired(now) {
             return Ok(stored.span.as_ref().map_or(0, |span| span.sizes.entries));
         }
-        let mut run = self.read(core, now)?;
-        let mut count = 0;
-        while run.advance()? {
-            count += 1;
-        }
-        Ok(count)
+        Ok(self.read(core, now)?.count())
     }
 }
 
@@ -96,8 +91,8 @@ impl Page {
         self.entries.len() >= self.limit && self.last.map(shared) != Some(shared(hash))
     }
 
-    fn push(&mut self, core: &Core, view: &View, change: Change<'_>) -> Result<()> {
-        let Change { hash, key, content } = change;
+    fn push(&mut self, core: &Core, view: &View, entry: Change<'_>) -> Result<()> {
+        let Change { hash, key, content } = entry;
         let owner = match content.value {
             Value::Large(pointer) => view.owner(pointer.first),
             Value::Tombstone | Value::Inline(_) => None,
@@ -123,13 +118,13 @@ pub(super) fn entries_from(
     while let Some(first) = next.filter(|first| !page.ends_before(*first)) {
         let wanted = limit.saturating_sub(page.entries.len()) as u64;
         let window = Window::new(core, first, wanted.saturating_add(MARGIN));
-        let mut run = window.read(core, now)?;
-        while run.advance()? {
-            let change = run.change()?;
-            if page.ends_before(change.hash) {
+        let mut entries = window.read(core, now)?;
+        while entries.advance() {
+            let entry = entries.entry()?;
+            if page.ends_before(entry.hash) {
                 return Ok(page.entries);
             }
-            page.push(core, &window.view, change)?;
+            page.push(core, &window.view, entry)?;
         }
         next = window.next();
     }

@@ -7,7 +7,7 @@ use super::{
     core::Core,
     group::Group,
     list::List,
-    read::lists_run,
+    read::read_lists,
     rental,
     space::Blocks,
     span::{Packet, Stored},
@@ -40,10 +40,7 @@ pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
             continue;
         }
         let start = batch.items.len();
-        let mut run = lists_run(&lists, core.identity.seed, now)?;
-        while run.advance()? {
-            batch.push(run.change()?);
-        }
+        read_lists(&lists, now, &mut batch);
         parts.push(Part { group: group.clone(), lists, items: start..batch.items.len() });
     }
     let mut starts = Vec::new();

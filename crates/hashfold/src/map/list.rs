@@ -1,6 +1,8 @@
 //! A list of changes in RAM: the newest change of each key of a group.
 //!
-//! Changes are packed one after the other; a hash table of offsets finds them.
+//! Changes are packed one after the other; a hash table finds them. A place of the table has the offset
+//! of a change and 32 bits of its hash, so that nearly all keys that are compared are equal, and a
+//! table grows without a look at the changes.
 //!
 //! | field      | size |                                                     |
 //! |------------|-----:|-----------------------------------------------------|
@@ -11,15 +13,12 @@
 //! | value      |    … | or the pointer                                      |
 
 use super::{
-    batch::Batch,
     item::{Change, Content, Form, Item, Value},
     large::{Owner, Owners},
     pointer::POINTER_SIZE,
     sizes::Sizes,
 };
 use crate::key::{KeyHash, Seed};
-use std::ops::RangeInclusive;
-
 const HEAD_SIZE: usize = 4;
 /// The bit of a key size that marks an entry that expires.
 const EXPIRES: u16 = 1 << 13;
@@ -27,6 +26,8 @@ const NO_VALUE: u16 = u16::MAX;
 const LARGE: u16 = u16::MAX - 1;
 /// Memory for the owner of a large value, in bytes, about.
 const OWNER_SIZE: usize = 64;
+/// Number of bits for an offset in the table.
+const OFFSET_BITS: u32 = u32::BITS;
 /// Number of places in the smallest table.
 const TABLE_MIN: usize = 8;
 
@@ -34,8 +35,9 @@ const TABLE_MIN: usize = 8;
 #[derive(Clone, Debug)]
 pub(super) struct List {
     bytes: Vec<u8>,
-    /// Places of changes: their offset plus 1, or 0. The number of places is 0 or a power of two.
-    table: Vec<u32>,
+    /// For each place, the tag of a change, and its offset plus 1; or 0. A change is at the place that its
+    /// tag says, or at one of the next ones, up to a free place.
+    table: Vec<u64>,
     /// Number of keys.
     count: usize,
     /// Number of keys that are deleted.
@@ -76,13 +78,13 @@ impl List {
     /// Returns the memory of the list, in bytes.
     pub(super) fn memory(&self) -> usize {
         let owners = self.owners.len() * OWNER_SIZE;
-        self.bytes.capacity() + self.table.capacity() * size_of::<u32>() + owners
+        self.bytes.capacity() + self.table.capacity() * size_of::<u64>() + owners
     }
 
     /// Applies a change, which replaces an earlier change of the key. `seq` is its sequence number,
     /// `owner` that of a large value.
     pub(super) fn apply(&mut self, change: Change<'_>, seq: u64, owner: Option<&Owner>) {
-        if self.count * 4 >= self.table.len() * 3 {
+        if self.count * 5 >= self.table.len() * 4 {
             self.grow_table();
         }
         let Change { hash, key, content } = change;
@@ -108,7 +110,7 @@ impl List {
             }
         }
         self.deleted += usize::from(content == Content::TOMBSTONE);
-        self.table[place] = self.bytes.len() as u32 + 1;
+        self.table[place] = u64::from(tag_of(hash)) << OFFSET_BITS | (self.bytes.len() as u64 + 1);
         let needed = HEAD_SIZE + item.size();
         // Doubling would leave half of the memory unused.
         if self.bytes.capacity() - self.bytes.len() < needed {
@@ -161,38 +163,26 @@ impl List {
 
     /// Calls `take` with each change, in no particular order.
     pub(super) fn for_each(&self, mut take: impl FnMut(Change<'_>)) {
-        for offset in self.table.iter().filter_map(|place| place.checked_sub(1)) {
-            let (key, content) = (self.key(offset as usize), self.content(offset as usize));
+        for offset in self.table.iter().filter_map(|entry| offset_of(*entry)) {
+            let (key, content) = (self.key(offset), self.content(offset));
             take(Change { hash: KeyHash::of(key, self.seed), key, content });
         }
     }
 
-    /// Returns the changes of these hashes, in order of (hash, key).
-    pub(super) fn sorted(&self, hashes: &RangeInclusive<KeyHash>) -> Batch {
-        let mut batch = Batch::default();
-        self.for_each(|change| {
-            if hashes.contains(&change.hash) {
-                batch.push(change);
-            }
-        });
-        batch.sort();
-        batch
-    }
-
     /// Returns the place of a key in the table, or the free place for it.
     fn place(&self, hash: KeyHash, key: &[u8]) -> usize {
-        let mask = self.table.len() - 1;
-        let mut place = (hash.low() >> 8) as usize & mask;
+        let tag = tag_of(hash);
+        let mut place = first_place(tag, self.table.len());
         while let Some(offset) = self.offset(place)
-            && self.key(offset) != key
+            && !((self.table[place] >> OFFSET_BITS) as u32 == tag && self.key(offset) == key)
         {
-            place = (place + 1) & mask;
+            place = next_place(place, self.table.len());
         }
         place
     }
 
     fn offset(&self, place: usize) -> Option<usize> {
-        self.table[place].checked_sub(1).map(|offset| offset as usize)
+        offset_of(self.table[place])
     }
 
     fn field(&self, at: usize) -> u16 {
@@ -221,18 +211,36 @@ impl List {
     }
 
     fn grow_table(&mut self) {
-        let len = (2 * self.table.len()).max(TABLE_MIN);
+        let len = (self.table.len() * 5 / 4).max(TABLE_MIN);
         let old = std::mem::replace(&mut self.table, vec![0; len]);
         for entry in old.into_iter().filter(|entry| *entry != 0) {
-            let hash = KeyHash::of(self.key(entry as usize - 1), self.seed);
             // Keys in the table differ, so a free place is enough.
-            let mut place = (hash.low() >> 8) as usize & (len - 1);
+            let mut place = first_place((entry >> OFFSET_BITS) as u32, len);
             while self.table[place] != 0 {
-                place = (place + 1) & (len - 1);
+                place = next_place(place, len);
             }
             self.table[place] = entry;
         }
     }
+}
+
+/// Returns the bits of a hash that the table has.
+fn tag_of(hash: KeyHash) -> u32 {
+    (hash.low() >> 32) as u32
+}
+
+/// Returns the offset of a change in the table.
+fn offset_of(entry: u64) -> Option<usize> {
+    (entry as u32).checked_sub(1).map(|offset| offset as usize)
+}
+
+/// Returns the first place of a tag in a table of this length: the tags are spread evenly.
+fn first_place(tag: u32, len: usize) -> usize {
+    ((u64::from(tag) * len as u64) >> u32::BITS) as usize
+}
+
+fn next_place(place: usize, len: usize) -> usize {
+    if place + 1 < len { place + 1 } else { 0 }
 }
 
 /// Returns the fields in front of the key.
@@ -250,7 +258,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     const SEED: Seed = Seed(3);
-    const ALL: RangeInclusive<KeyHash> = KeyHash::from_bits(0)..=KeyHash::from_bits(u128::MAX);
 
     /// Returns what a value and a time make of a key.
     fn content(value: Option<&[u8]>, expires_at: Option<u64>) -> Content<'_> {
@@ -279,28 +286,37 @@ mod tests {
             assert_eq!(found, Some(content(value.as_deref(), *expires_at)), "{key:?}");
         }
         assert_eq!(list.find(KeyHash::of(b"absent", SEED), b"absent"), None);
-        let sorted = list.sorted(&ALL);
-        assert_eq!((sorted.items.len(), list.sizes().entries), (model.len(), model.len() as u64));
-        assert!(sorted.items.is_sorted_by_key(|item| item.hash));
-        for i in 0..sorted.items.len() {
-            let entry = sorted.entry(i);
-            let (value, expires_at) = &model[entry.key];
-            let expected = content(value.as_deref(), *expires_at);
-            assert_eq!(super::super::batch::untagged(entry.value).unwrap(), expected);
-            assert_eq!(entry.hash, KeyHash::of(entry.key, SEED));
-        }
+        assert_eq!(list.sizes().entries, model.len() as u64);
+        let mut bytes = 0;
+        let mut left = model.clone();
+        list.for_each(|change| {
+            let (value, expires_at) = left.remove(change.key).expect("each key comes once");
+            assert_eq!(change.content, content(value.as_deref(), expires_at));
+            assert_eq!(change.hash, KeyHash::of(change.key, SEED));
+            bytes += Item::new(change, 0).size() as u64;
+        });
+        assert!(left.is_empty());
         assert_eq!(list.first_seq, 7);
-        let bytes = sorted.items.iter().map(|item| item.size() as u64).sum();
         assert_eq!(list.sizes().bytes, bytes, "each key counts once");
         let values = model.values().filter(|(value, _)| value.is_some()).count();
         assert_eq!(list.values(), values as u64);
-        let middle = sorted.items[100].hash..=sorted.items[300].hash;
-        let entries = |batch: &Batch| -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-            let entries = (0..batch.items.len()).map(|i| batch.entry(i));
-            entries.map(|entry| (entry.key.to_vec(), entry.value.map(<[u8]>::to_vec))).collect()
-        };
-        let expected = &entries(&sorted)[100..=300];
-        assert_eq!(entries(&list.sorted(&middle)), expected);
+    }
+
+    /// Hashes with one tag are a row of places, past the end of the table, too.
+    #[test]
+    fn keys_with_equal_tags_are_told_apart() {
+        for tag in [0, 7, u32::MAX] {
+            let hash = KeyHash::from_bits(u128::from(tag) << 32);
+            let mut list = List::new(SEED);
+            for i in 0..200_u8 {
+                let value = content(Some(&[i, 1]), None);
+                list.apply(Change { hash, key: &[i], content: value }, 1, None);
+            }
+            for i in 0..200_u8 {
+                assert_eq!(list.find(hash, &[i]), Some(content(Some(&[i, 1]), None)));
+            }
+            assert_eq!(list.find(hash, b"absent"), None);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
     large::Owner,
     list::List,
     prefix::{DEPTH_MAX, Prefix},
-    read::{Part, group_run},
+    read::{Part, read_group},
     span::{Span, Stored},
 };
 use crate::error::Result;
@@ -76,10 +76,7 @@ fn merge_all_of(core: &Core, range: Prefix, sources: &[Source]) -> Result<()> {
     let now = core.now();
     for Source { stored, lists, .. } in sources {
         let part = Part { stored, lists, hashes: &stored.prefix.hashes(), now };
-        let mut run = group_run(&*core.space.file, core.identity, part)?;
-        while run.advance()? {
-            batch.push(run.change()?);
-        }
+        read_group(&*core.space.file, core.identity, part, &mut batch)?;
     }
     let mut new = Vec::new();
     let owner = |first: u64| sources.iter().find_map(|source| source.owner(first));

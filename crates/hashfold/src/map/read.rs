@@ -1,10 +1,10 @@
 //! Reading a group, or a part of its key range, from front to back.
 
 use super::{
-    batch::{Batch, untagged},
+    batch::Batch,
     block::{BLOCK_SIZE, Block, BlockId},
     core::Identity,
-    item::{Change, Content},
+    item::{Change, Item},
     list::List,
     span::Stored,
 };
@@ -12,85 +12,65 @@ use crate::{
     error::Result,
     io::{BlockFile, Extent},
     key::{KeyHash, Seed},
-    run::{Entry, Merge, Run, Summary, Tombstones},
 };
 use std::{ops::RangeInclusive, sync::Arc};
 
-/// Changes in order of (hash, key), one of each key, at a moment.
+/// The entries of a part of a group, in order of (hash, key).
 #[derive(Debug)]
-pub(super) struct Changes {
-    merge: Merge,
-    /// The moment, in milliseconds since 1970-01-01 UTC.
-    now: u64,
-    tombstones: Tombstones,
-}
-
-impl Changes {
-    fn new(runs: Vec<Box<dyn Run>>, now: u64, tombstones: Tombstones) -> Result<Changes> {
-        Ok(Changes { merge: Merge::new(runs, tombstones)?, now, tombstones })
-    }
-
-    /// Goes to the next change. Returns whether there is one.
-    pub(super) fn advance(&mut self) -> Result<bool> {
-        while self.merge.advance()? {
-            let drops = self.tombstones == Tombstones::Drop;
-            // An entry that has expired hides older entries of its key, as a tombstone does.
-            if !(drops && self.change()?.content == Content::TOMBSTONE) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Returns the change to which the last call of `advance` went.
-    pub(super) fn change(&self) -> Result<Change<'_>> {
-        let Entry { hash, key, value } = self.merge.entry();
-        Ok(Change { hash, key, content: untagged(value)?.at(self.now) })
-    }
-}
-
-/// A batch as a run, with tagged values.
-#[derive(Debug)]
-struct BatchRun {
+pub(super) struct Entries {
     batch: Batch,
-    seed: Seed,
     /// Number of calls of `advance`, at most the number of entries plus 1.
     steps: usize,
 }
 
-impl Run for BatchRun {
-    fn seed(&self) -> Seed {
-        self.seed
+impl Entries {
+    /// Reads a part of a group.
+    pub(super) fn read(file: &dyn BlockFile, identity: Identity, part: Part<'_>) -> Result<Entries> {
+        let mut batch = Batch::default();
+        read_group(file, identity, part, &mut batch)?;
+        Ok(Entries { batch, steps: 0 })
     }
 
-    fn summary(&self) -> Summary {
-        super::batch::sizes(&self.batch.items).summary()
+    /// Returns the number of entries.
+    pub(super) fn count(&self) -> u64 {
+        self.batch.items.len() as u64
     }
 
-    fn advance(&mut self) -> Result<bool> {
+    /// Goes to the next entry. Returns whether there is one.
+    pub(super) fn advance(&mut self) -> bool {
         self.steps = (self.steps + 1).min(self.batch.items.len() + 1);
-        Ok(self.steps <= self.batch.items.len())
+        self.steps <= self.batch.items.len()
     }
 
-    fn entry(&self) -> Entry<'_> {
-        self.batch.entry(self.steps - 1)
+    /// Returns the entry to which the last call of `advance` went.
+    pub(super) fn entry(&self) -> Result<Change<'_>> {
+        self.batch.change(self.steps - 1)
     }
 }
 
-/// Returns the changes in lists, given newest first, with tombstones. Entries that have expired are
-/// tombstones.
-pub(super) fn lists_run(lists: &[Arc<List>], seed: Seed, now: u64) -> Result<Changes> {
-    let all = KeyHash::from_bits(0)..=KeyHash::from_bits(u128::MAX);
-    Changes::new(list_runs(lists, &all, seed), now, Tombstones::Keep)
+/// Appends the changes in lists, given newest first, to a batch: in order, with tombstones. Entries
+/// that have expired are tombstones.
+pub(super) fn read_lists(lists: &[Arc<List>], now: u64, batch: &mut Batch) {
+    let start = batch.items.len();
+    push_lists(lists, &(KeyHash::from_bits(0)..=KeyHash::from_bits(u128::MAX)), now, batch);
+    batch.settle(start);
 }
 
-fn list_runs(
+fn push_lists(
     lists: &[Arc<List>],
     hashes: &RangeInclusive<KeyHash>,
-    seed: Seed,
-) -> Vec<Box<dyn Run>> {
-    let run = |list: &Arc<List>| BatchRun { batch: list.sorted(hashes), seed, steps: 0 };
-    lists.iter().map(|list| Box::new(run(list)) as Box<dyn Run>).collect()
+    now: u64,
+    batch: &mut Batch,
+) {
+    for list in lists {
+        let sizes = list.sizes();
+        batch.reserve(sizes.entries as usize, sizes.bytes as usize);
+        list.for_each(|change| {
+            if hashes.contains(&change.hash) {
+                batch.push(Change { content: change.content.at(now), ..change });
+            }
+        });
+    }
 }
 
 /// A part of a group that is read.
@@ -105,48 +85,66 @@ pub(super) struct Part<'a> {
     pub(super) now: u64,
 }
 
-/// Reads a part of a group. Returns its entries, without tombstones.
-pub(super) fn group_run(
+/// Appends the entries of a part of a group to a batch: in order, without tombstones.
+pub(super) fn read_group(
     file: &dyn BlockFile,
     identity: Identity,
     part: Part<'_>,
-) -> Result<Changes> {
-    let Part { stored, lists, hashes, now } = part;
-    let Identity { seed, id } = identity;
+    batch: &mut Batch,
+) -> Result<()> {
+    let Part { lists, hashes, now, .. } = part;
+    let start = batch.items.len();
+    push_lists(lists, hashes, now, batch);
+    push_blocks(file, identity, part, batch)?;
+    batch.settle(start);
+    batch.drop_tombstones(start);
+    Ok(())
+}
+
+/// Appends all that blocks have of a part of a group, newest blocks first.
+fn push_blocks(
+    file: &dyn BlockFile,
+    Identity { seed, id }: Identity,
+    Part { stored, hashes, now, .. }: Part<'_>,
+    batch: &mut Batch,
+) -> Result<()> {
     let blocks = stored.span_part(hashes);
     let span = stored.span.iter().filter(|_| !blocks.is_empty());
     let span = span.map(|span| (span.id(blocks.start, id), blocks.len()));
     let packets = stored.packets.iter().map(|packet| (packet.id(id), 1));
     let places: Vec<(BlockId, usize)> = packets.chain(span).collect();
-    let mut batches: Vec<Batch> = places.iter().map(|_| Batch::default()).collect();
     let extent = |(first, count): &(BlockId, usize)| Extent {
         offset: first.number * BLOCK_SIZE as u64,
         len: count * BLOCK_SIZE,
     };
+    let start = batch.items.len();
+    // The device answers in an order of its own.
+    let mut parts = vec![0..0; places.len()];
     file.read_many(&mut places.iter().map(extent), &mut |i, bytes| {
-        let (first, batch) = (places[i].0, &mut batches[i]);
-        let mut blocks = bytes.chunks_exact(BLOCK_SIZE).zip(first.number..);
-        blocks.try_for_each(|(bytes, number)| {
-            take_block(file, bytes, BlockId { number, ..first }, (hashes, seed), batch)
-        })
+        let (first, from) = (places[i].0, batch.items.len());
+        for (bytes, number) in bytes.chunks_exact(BLOCK_SIZE).zip(first.number..) {
+            push_block(file, bytes, BlockId { number, ..first }, (hashes, seed, now), batch)?;
+        }
+        parts[i] = from..batch.items.len();
+        Ok(())
     })?;
-    let mut runs = list_runs(lists, hashes, seed);
-    // A merge needs a run, even if there is nothing to read.
-    batches.push(Batch::default());
-    let on_device = batches.into_iter().map(|batch| BatchRun { batch, seed, steps: 0 });
-    runs.extend(on_device.map(|run| Box::new(run) as Box<dyn Run>));
-    Changes::new(runs, now, Tombstones::Drop)
+    if !parts.is_sorted_by_key(|part| part.start) {
+        let items: Vec<Item> = parts.into_iter().flat_map(|part| &batch.items[part]).copied().collect();
+        batch.items.truncate(start);
+        batch.items.extend(items);
+    }
+    Ok(())
 }
 
 /// Appends the entries of a block that have these hashes to a batch.
-fn take_block(
+fn push_block(
     file: &dyn BlockFile,
     bytes: &[u8],
     id: BlockId,
-    (hashes, seed): (&RangeInclusive<KeyHash>, Seed),
+    (hashes, seed, now): (&RangeInclusive<KeyHash>, Seed, u64),
     batch: &mut Batch,
 ) -> Result<()> {
-    let mut take = || {
+    let mut push = || {
         let block = Block::decode(bytes, id)?;
         let first = block.entries_below(*hashes.start(), seed)?;
         for i in first..block.count {
@@ -154,11 +152,11 @@ fn take_block(
             if entry.hash > *hashes.end() {
                 break;
             }
-            batch.push(entry);
+            batch.push(Change { content: entry.content.at(now), ..entry });
         }
         Ok(())
     };
-    take().map_err(|error: crate::error::Error| {
+    push().map_err(|error: crate::error::Error| {
         error.at(&file.place().offset(id.number * BLOCK_SIZE as u64))
     })
 }

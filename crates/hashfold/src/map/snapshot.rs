@@ -8,7 +8,7 @@ use super::{
     list::List,
     lookup::{self, in_blocks},
     pointer::Pointer,
-    read::{Changes, Part, group_run},
+    read::{Entries, Part},
     span::Stored,
 };
 use crate::{
@@ -147,7 +147,7 @@ pub struct Scan {
     /// Index of the next group.
     next: usize,
     /// The entries of the group before it.
-    current: Option<Changes>,
+    current: Option<Entries>,
     /// The value of the current entry, if it is large.
     large: Vec<u8>,
 }
@@ -173,9 +173,9 @@ impl Run for Scan {
     fn advance(&mut self) -> Result<bool> {
         loop {
             if let Some(current) = &mut self.current
-                && current.advance()?
+                && current.advance()
             {
-                if let Value::Large(pointer) = current.change()?.content.value {
+                if let Value::Large(pointer) = current.entry()?.content.value {
                     self.large = self.read_large(pointer)?;
                 }
                 return Ok(true);
@@ -187,13 +187,13 @@ impl Run for Scan {
             let hashes = stored.prefix.hashes();
             let hashes = &(self.first.max(*hashes.start())..=*hashes.end());
             let part = Part { stored, lists, hashes, now: *now };
-            self.current = Some(group_run(&*core.space.file, core.identity, part)?);
+            self.current = Some(Entries::read(&*core.space.file, core.identity, part)?);
         }
     }
 
     fn entry(&self) -> Entry<'_> {
         let current = self.current.as_ref().expect("the last advance returned true");
-        let Change { hash, key, content } = current.change().expect("it was decoded before");
+        let Change { hash, key, content } = current.entry().expect("it was decoded before");
         let value = match content.value {
             Value::Tombstone => None,
             Value::Inline(value) => Some(value),

@@ -3,7 +3,7 @@
 
 use crate::key::KeyHash;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
@@ -60,8 +60,12 @@ pub(super) struct Held<'a> {
 impl Stripes {
     /// Locks the stripes of these hashes, in ascending order.
     pub(super) fn lock(&self, hashes: impl Iterator<Item = KeyHash>) -> Held<'_> {
-        let indexes: BTreeSet<usize> = hashes.map(index_of).collect();
-        self.lock_indexes(indexes.into_iter())
+        let mut wanted = hashes.fold(0_u64, |wanted, hash| wanted | 1 << index_of(hash));
+        self.lock_indexes(std::iter::from_fn(move || {
+            let lowest = wanted.trailing_zeros();
+            wanted &= wanted.wrapping_sub(1);
+            (lowest < u64::BITS).then_some(lowest as usize)
+        }))
     }
 
     /// Locks all stripes: no change is between the log and RAM.

@@ -155,6 +155,7 @@ fn encode<'a>(core: &Core, mut record: Record<'a>, changes: &[Write<'a>]) -> Res
         own_numbers(core);
     }
     record.changes.reserve_exact(changes.len());
+    record.payload.reserve_exact(changes.iter().map(Write::size).sum());
     for change in changes {
         let (change, owner) = write_large(core, *change)?;
         log::encode(&mut record.payload, change.key, change.content);

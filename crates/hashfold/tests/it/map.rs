@@ -23,9 +23,12 @@ use std::{
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 type ExpiringModel = BTreeMap<Vec<u8>, Expiring>;
 
-/// Returns the folder of a golden map: `map`, or `expiring`, whose entries expire.
-fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/map-v1").join(name)
+/// The format versions of catalogs.
+const VERSIONS: [&str; 2] = ["map-v1", "map-v2"];
+
+/// Returns the folder of a golden map of a version: `map`, or `expiring`, whose entries expire.
+fn golden(version: &str, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version).join(name)
 }
 
 fn options(env: &Env) -> MapOptions {
@@ -139,51 +142,59 @@ fn built_expiring() -> (Files, ExpiringModel) {
 }
 
 /// Copies a golden map, because opening a map may change its files.
-fn golden_copy(name: &str) -> Env {
+fn golden_copy(version: &str, name: &str) -> Env {
     let disk = MemoryDisk::default();
-    copy_folder(&OsDisk, &golden(name), &disk, Path::new("map"));
+    copy_folder(&OsDisk, &golden(version, name), &disk, Path::new("map"));
     Env { disk: Arc::new(disk), ..Env::simulated(8) }
 }
 
 #[test]
-fn maps_of_version_1_are_read_and_written_to() {
-    let env = golden_copy("map");
-    let report = map::verify(&env, Path::new("map"), &Watch::default()).unwrap();
-    assert!(report.is_sound(), "{}", report.damage[0]);
-    assert!(report.figures.changes > 50 && report.figures.entries == 3000);
-    let mut model = built().1;
-    let map = Map::open_with("map", options(&env)).unwrap();
-    check(&map, &model);
-    map.put(key(5), b"new").unwrap();
-    model.insert(key(5), b"new".to_vec());
-    map.compact().unwrap();
-    map.close().unwrap();
-    check(&Map::open_with("map", options(&env)).unwrap(), &model);
+fn maps_of_all_versions_are_read_and_written_to() {
+    for version in VERSIONS {
+        let env = golden_copy(version, "map");
+        let report = map::verify(&env, Path::new("map"), &Watch::default()).unwrap();
+        assert!(report.is_sound(), "{version}: {}", report.damage[0]);
+        assert!(report.figures.changes > 50 && report.figures.entries == 3000);
+        let mut model = built().1;
+        let map = Map::open_with("map", options(&env)).unwrap();
+        check(&map, &model);
+        map.put(key(5), b"new").unwrap();
+        model.insert(key(5), b"new".to_vec());
+        map.checkpoint().unwrap();
+        map.close().unwrap();
+        let map = Map::open_with("map", options(&env)).unwrap();
+        check(&map, &model);
+        map.compact().unwrap();
+        map.close().unwrap();
+        check(&Map::open_with("map", options(&env)).unwrap(), &model);
+    }
 }
 
 #[test]
-fn expiring_entries_of_version_1_are_read_and_expire() {
-    let clock = ManualClock::new(1);
-    let env = Env { clock: Arc::new(clock.clone()), ..golden_copy("expiring") };
-    let model = built_expiring().1;
-    let map = Map::open_with("map", options(&env)).unwrap();
-    check_expiring(&map, &model, 0);
-    clock.advance(Duration::from_millis(10_700));
-    check_expiring(&map, &model, 10_700);
-    map.compact().unwrap();
-    check_expiring(&map, &model, 10_700);
-    map.close().unwrap();
-    clock.advance(Duration::from_millis(20_000));
-    check_expiring(&Map::open_with("map", options(&env)).unwrap(), &model, 30_700);
+fn expiring_entries_of_all_versions_are_read_and_expire() {
+    for version in VERSIONS {
+        let clock = ManualClock::new(1);
+        let env = Env { clock: Arc::new(clock.clone()), ..golden_copy(version, "expiring") };
+        let model = built_expiring().1;
+        let map = Map::open_with("map", options(&env)).unwrap();
+        check_expiring(&map, &model, 0);
+        clock.advance(Duration::from_millis(10_700));
+        check_expiring(&map, &model, 10_700);
+        map.compact().unwrap();
+        check_expiring(&map, &model, 10_700);
+        map.close().unwrap();
+        clock.advance(Duration::from_millis(20_000));
+        check_expiring(&Map::open_with("map", options(&env)).unwrap(), &model, 30_700);
+    }
 }
 
 #[test]
 fn the_same_changes_give_the_same_map() {
     for (name, made) in [("map", built().0), ("expiring", built_expiring().0)] {
-        let kept = read_files(&OsDisk, &golden(name));
+        let kept = read_files(&OsDisk, &golden(VERSIONS[1], name));
         assert_eq!(kept.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
         for (file, bytes) in &kept {
-            assert!(*bytes == made[file], "map-v1/{name}/{file} has other bytes now");
+            assert!(*bytes == made[file], "{name}/{file} has other bytes now");
         }
     }
 }
@@ -194,7 +205,7 @@ fn the_same_changes_give_the_same_map() {
 #[ignore = "writes to the source tree"]
 fn write_golden_files() {
     for (name, files) in [("map", built().0), ("expiring", built_expiring().0)] {
-        let folder = golden(name);
+        let folder = golden(VERSIONS[1], name);
         if OsDisk.exists(&folder).unwrap() {
             for file in OsDisk.list(&folder).unwrap() {
                 OsDisk.remove(&folder.join(file)).unwrap();
