@@ -92,9 +92,9 @@ fn rows(stats: &MapStats, space: &MapSpace) -> Vec<(&'static str, String)> {
         (
             "memory",
             format!(
-                "{} for addresses, {} for filters, {} for changes",
+                "{} for addresses, {} for packets, {} for changes",
                 units::bytes(stats.address_bytes),
-                units::bytes(stats.filter_bytes),
+                units::bytes(stats.packet_bytes),
                 units::bytes(stats.buffered_bytes)
             ),
         ),
@@ -123,7 +123,7 @@ fn to_json(stats: &MapStats, space: &MapSpace) -> Value {
             "catalog_bytes": space.catalog_bytes,
         },
         "address_bytes": stats.address_bytes,
-        "filter_bytes": stats.filter_bytes,
+        "packet_bytes": stats.packet_bytes,
         "buffered_bytes": stats.buffered_bytes,
         "seq": stats.seq,
     })

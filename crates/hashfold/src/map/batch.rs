@@ -186,6 +186,45 @@ mod tests {
     }
 
     #[test]
+    fn of_each_key_the_first_change_is_kept_in_order() {
+        let mut batch = Batch::default();
+        let push = |batch: &mut Batch, hash: u128, key: &[u8], value: Option<&[u8]>| {
+            let content = Content::lasting(value.map_or(Value::Tombstone, Value::Inline));
+            batch.push(Change { hash: KeyHash::from_bits(hash), key, content });
+        };
+        push(&mut batch, 9, b"before", Some(b"stays"));
+        for (hash, key, value) in [
+            (5, &b"b"[..], Some(&b"newest"[..])),
+            (7, b"x", None),
+            (5, b"a", Some(b"")),
+            (5, b"b", Some(b"older")),
+            (7, b"x", Some(b"deleted")),
+            (2, b"c", Some(b"1")),
+            (5, b"b", None),
+        ] {
+            push(&mut batch, hash, key, value);
+        }
+        batch.settle(1);
+        let entries = |batch: &Batch| -> Vec<String> {
+            let entry = |i| {
+                let change = batch.change(i).unwrap();
+                let value = match change.content.value {
+                    Value::Inline(value) => value.escape_ascii().to_string(),
+                    _ => "deleted".into(),
+                };
+                format!("{} {} {value}", change.hash.bits(), change.key.escape_ascii())
+            };
+            (0..batch.items.len()).map(entry).collect()
+        };
+        assert_eq!(
+            entries(&batch),
+            ["9 before stays", "2 c 1", "5 a ", "5 b newest", "7 x deleted"]
+        );
+        batch.drop_tombstones(1);
+        assert_eq!(entries(&batch), ["9 before stays", "2 c 1", "5 a ", "5 b newest"]);
+    }
+
+    #[test]
     fn equal_fences_stay_together_or_begin_a_block() {
         check(&[], &[]);
         check(&[1, 2, 3, 4], &[0, 3]);

@@ -351,7 +351,7 @@ mod tests {
             let content = content(*bytes);
             batch.push(Change { hash: KeyHash::of(key, SEED), key, content });
         }
-        batch.sort();
+        batch.settle(0);
         batch
     }
 

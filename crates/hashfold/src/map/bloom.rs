@@ -4,6 +4,8 @@ use crate::key::KeyHash;
 
 /// Bits per key. With fewer, lookups would read more than 1.01 blocks in a group with 20 packets.
 const BITS_PER_KEY: usize = 16;
+/// Size of the bits of the smallest filter, in bytes. A smaller one would have many false positives.
+const BYTES_MIN: usize = 8;
 /// Number of bits that each key sets: close to the optimum ln 2 · [`BITS_PER_KEY`].
 const PROBES: u8 = 11;
 /// The false-positive rate, (1 − e^(−k/b))^k with k probes and b bits per key, and a little more
@@ -19,7 +21,7 @@ pub(super) struct Bloom(Box<[u8]>);
 impl Bloom {
     /// Makes the filter of these hashes.
     pub(super) fn of(hashes: impl ExactSizeIterator<Item = KeyHash>) -> Bloom {
-        let mut bytes = vec![0; 1 + (hashes.len() * BITS_PER_KEY).div_ceil(8).max(1)];
+        let mut bytes = vec![0; 1 + (hashes.len() * BITS_PER_KEY).div_ceil(8).max(BYTES_MIN)];
         let (probes_of_key, bits) = bytes.split_first_mut().expect("there are bytes");
         *probes_of_key = PROBES;
         let count = bits.len() as u64 * 8;

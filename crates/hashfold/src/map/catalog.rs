@@ -21,7 +21,7 @@
 //! | block  |    … | number of its block: a variable-length integer               |
 //! | write  |    … | number of the write that wrote the block: a variable-length integer |
 //! | sizes  |    … | of its entries                                               |
-//! | filter |    … | its Bloom filter: size, bytes (in version 1 without the first one, which is 7) |
+//! | filter |    … | its Bloom filter: size, the number k of probes (1 byte; not in version 1), bits |
 //!
 //! Large values: for each packet and then the span of each group, in order. All of this is absent if
 //! there is no large value and no entry of a span that expires.

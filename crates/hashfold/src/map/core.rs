@@ -118,8 +118,8 @@ pub(super) struct Tasks {
 pub(super) struct Counters {
     /// Memory of the lists of changes, in bytes.
     pub(super) buffered_bytes: AtomicUsize,
-    /// Memory of Bloom filters, in bytes.
-    pub(super) filter_bytes: AtomicU64,
+    /// Memory of packets, in bytes.
+    pub(super) packet_bytes: AtomicU64,
     /// Bytes appended to the log since the last checkpoint began.
     pub(super) log_bytes: AtomicU64,
     pub(super) blocks_written: AtomicU64,
@@ -158,9 +158,9 @@ impl Core {
         space: Arc<Space>,
         start: Start,
     ) -> Core {
-        let filters = start.published.images.iter().flatten().map(|stored| stored.filter_bytes());
+        let packets = start.published.images.iter().flatten().map(|stored| stored.packet_bytes());
         let counters =
-            Counters { filter_bytes: AtomicU64::new(filters.sum()), ..Counters::default() };
+            Counters { packet_bytes: AtomicU64::new(packets.sum()), ..Counters::default() };
         Core {
             identity,
             options,
@@ -356,7 +356,7 @@ impl Core {
         self.directory.reset(new.collect(), |group| {
             let mut state = group.state();
             self.counters.buffered_bytes.fetch_sub(state.memory(), SeqCst);
-            self.counters.filter_bytes.fetch_sub(state.stored.filter_bytes(), SeqCst);
+            self.counters.packet_bytes.fetch_sub(state.stored.packet_bytes(), SeqCst);
             state.replace_by_nothing(seed);
         });
         self.tasks.needs_checkpoint.store(true, SeqCst);

@@ -147,7 +147,7 @@ fn options_with(
 ) -> MapOptions {
     let clock = Arc::new(clock.clone());
     let options = tiny(Env { disk: disk.clone(), executor, clock, ..Env::simulated(1) });
-    let shape = options::Shape { buffer_bytes: 8 << 10, ..options.shape };
+    let shape = options::Shape { buffer_bytes: 10 << 10, ..options.shape };
     MapOptions { shape, wal_bytes: 12 << 10, ..options }.durability(Durability::Buffered)
 }
 
@@ -535,7 +535,10 @@ fn no_number_of_a_write_occurs_twice() {
         let faults = if is_full { vec![Fault::Full { write: 0 }] } else { Vec::new() };
         let faulty = FaultyDisk::over(&left, FaultPlan { seed: 1, faults });
         let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
-        let options = MapOptions { wal_bytes: 1 << 30, ..options(&disk, &clock) };
+        let options = options(&disk, &clock);
+        // A full disk has no room for changes of the log that RAM cannot hold.
+        let shape = options::Shape { buffer_bytes: 14 << 10, ..options.shape };
+        let options = MapOptions { wal_bytes: 1 << 30, shape, ..options };
         let map = Map::open_with(folder(), options).unwrap();
         // As before the first write.
         checkpoint::own_numbers(map.core());

@@ -2,7 +2,7 @@
 
 use super::{
     batch::{Batch, owners, sizes},
-    block::{BLOCK_SIZE, BlockKind, fitting},
+    block::{BlockKind, fitting},
     bloom::Bloom,
     core::Core,
     group::Group,
@@ -91,8 +91,8 @@ fn packets(
 
 /// Lets lookups use the packets instead of the lists.
 fn install(core: &Core, part: &Part, mut packets: Vec<Arc<Packet>>) {
-    let added: u64 = packets.iter().map(|packet| packet.filter.bytes().len() as u64).sum();
-    core.counters.filter_bytes.fetch_add(added, SeqCst);
+    let added: u64 = packets.iter().map(|packet| packet.memory()).sum();
+    core.counters.packet_bytes.fetch_add(added, SeqCst);
     let mut state = part.group.state();
     let old = state.stored.clone();
     packets.extend(old.packets.iter().cloned());
@@ -104,21 +104,6 @@ fn install(core: &Core, part: &Part, mut packets: Vec<Arc<Packet>>) {
     state.stored = Arc::new(stored);
     let freed = state.remove_lists(&part.lists);
     core.counters.buffered_bytes.fetch_sub(freed, SeqCst);
-}
-
-/// Returns how many of the groups, in this order, have changes that fill the blocks of one flush.
-pub(super) fn one_flush<'a>(core: &Core, groups: impl Iterator<Item = &'a Arc<Group>>) -> usize {
-    let goal = core.options.shape.flush_blocks * BLOCK_SIZE as u64;
-    let mut bytes = 0;
-    let mut count = 0;
-    for group in groups {
-        if bytes >= goal {
-            break;
-        }
-        bytes += group.state().buffered_bytes();
-        count += 1;
-    }
-    count
 }
 
 /// Whether the changes in RAM of a group should be merged instead of becoming packets, because the

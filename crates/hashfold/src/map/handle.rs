@@ -507,7 +507,7 @@ impl Map {
         let counters = &core.counters;
         let mut stats = MapStats {
             buffered_bytes: counters.buffered_bytes.load(SeqCst) as u64,
-            filter_bytes: counters.filter_bytes.load(SeqCst),
+            packet_bytes: counters.packet_bytes.load(SeqCst),
             seq: self.seq(),
             durable_seq: self.durable_seq(),
             blocks_written: counters.blocks_written.load(SeqCst),

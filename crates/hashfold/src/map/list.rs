@@ -309,8 +309,9 @@ mod tests {
             let hash = KeyHash::from_bits(u128::from(tag) << 32);
             let mut list = List::new(SEED);
             for i in 0..200_u8 {
-                let value = content(Some(&[i, 1]), None);
-                list.apply(Change { hash, key: &[i], content: value }, 1, None);
+                let value = [i, 1];
+                let content = content(Some(&value), None);
+                list.apply(Change { hash, key: &[i], content }, 1, None);
             }
             for i in 0..200_u8 {
                 assert_eq!(list.find(hash, &[i]), Some(content(Some(&[i, 1]), None)));

@@ -5,7 +5,7 @@ use super::{
     checkpoint::{self, Goal, own_numbers},
     contract::contract,
     core::Core,
-    flush::{flush, is_crowded, one_flush},
+    flush::{flush, is_crowded},
     group::Group,
     merge::merge,
 };
@@ -21,9 +21,6 @@ use std::{
 
 /// Flushes in the background begin when this part of the buffer is full, in quarters.
 const START_QUARTERS: usize = 3;
-/// Maximum number of groups that are merged at once to free memory of filters.
-const FILTER_MERGES_MAX: usize = 8;
-
 /// Number of times that a checkpoint looks for old lists.
 const PASSES_MAX: usize = 2;
 
@@ -63,6 +60,7 @@ fn run(core: &Core) -> Result<()> {
     while is_due(core) {
         if is_buffer_filling(core) {
             relieve(core, core.options.shape.buffer_bytes / 4 * (START_QUARTERS - 1))?;
+            relieve_packets(core);
         } else if let Some(start) = core.tasks.take_merge() {
             merge_at(core, start)?;
         } else if core.tasks.needs_checkpoint.load(SeqCst) {
@@ -112,38 +110,49 @@ pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
         if groups.is_empty() {
             break;
         }
-        let count = one_flush(core, groups.iter().rev());
-        write_out(core, groups.split_off(groups.len() - count))?;
-        relieve_filters(core);
+        write_some(core, &mut groups)?;
     }
     Ok(())
 }
 
-/// Writes the changes in RAM of these groups: merges those with many packets, flushes the others.
-fn write_out(core: &Core, mut groups: Vec<Arc<Group>>) -> Result<()> {
-    groups.sort_by_key(|group| group.prefix.start);
-    let (crowded, others): (Vec<_>, Vec<_>) =
-        groups.into_iter().partition(|group| is_crowded(core, group));
-    flush(core, &others)?;
-    crowded.iter().try_for_each(|group| match merge_and_join(core, group) {
-        Ok(()) => Ok(()),
+/// Writes the changes in RAM of the last ones of these groups, and removes them: one flush, or one merge if
+/// the last one has many packets. The caller holds `moving`.
+fn write_some(core: &Core, groups: &mut Vec<Arc<Group>>) -> Result<()> {
+    if let Some(group) = groups.pop_if(|group| is_crowded(core, group)) {
+        let Err(error) = merge_and_join(core, &group) else { return Ok(()) };
         // A block that cannot be read must not stop changes. The group gets slower.
-        error => {
-            core.tasks.note(error);
-            flush(core, std::slice::from_ref(group))
+        core.tasks.note(Err(error));
+        return flush(core, &[group]);
+    }
+    let goal = core.options.shape.flush_blocks * BLOCK_SIZE as u64;
+    let (mut flushed, mut crowded, mut bytes) = (Vec::new(), Vec::new(), 0);
+    while bytes < goal
+        && let Some(group) = groups.pop()
+    {
+        match is_crowded(core, &group) {
+            true => crowded.push(group),
+            false => {
+                bytes += group.state().buffered_bytes();
+                flushed.push(group);
+            }
         }
-    })
+    }
+    groups.extend(crowded.into_iter().rev());
+    flushed.sort_by_key(|group| group.prefix.start);
+    flush(core, &flushed)
 }
 
-/// Merges the groups with the largest filters if all filters take too much memory. Errors are noted:
-/// the changes of the groups are on the device already.
-fn relieve_filters(core: &Core) {
-    if core.counters.filter_bytes.load(SeqCst) <= core.options.shape.filter_bytes {
+/// Merges the groups whose packets take the most memory, until all packets together take no more than they
+/// may. Errors are noted: the changes of the groups are on the device already.
+fn relieve_packets(core: &Core) {
+    let is_over = || core.counters.packet_bytes.load(SeqCst) > core.options.shape.packet_bytes;
+    if !is_over() {
         return;
     }
     let mut groups = core.directory.all();
-    groups.sort_by_cached_key(|group| u64::MAX - group.state().stored.filter_bytes());
-    for group in groups.iter().take(FILTER_MERGES_MAX) {
+    groups.sort_by_cached_key(|group| u64::MAX - group.state().stored.packet_bytes());
+    for group in groups.iter().take_while(|_| is_over()) {
+        let _moving = core.moving();
         core.tasks.note(merge_and_join(core, group));
     }
 }
@@ -198,8 +207,7 @@ fn write_older(core: &Core, seq: u64) -> Result<()> {
     groups.retain(|group| group.state().first_seq() < seq);
     while !groups.is_empty() {
         let _moving = core.moving();
-        let count = one_flush(core, groups.iter().rev());
-        write_out(core, groups.split_off(groups.len() - count))?;
+        write_some(core, &mut groups)?;
     }
     Ok(())
 }

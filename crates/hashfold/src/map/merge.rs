@@ -82,8 +82,8 @@ fn merge_all_of(core: &Core, range: Prefix, sources: &[Source]) -> Result<()> {
     let owner = |first: u64| sources.iter().find_map(|source| source.owner(first));
     write_spans(core, range, (&batch.items, &batch.bytes), &owner, &mut new)?;
     install(core, range, sources, new);
-    let freed: u64 = sources.iter().map(|source| source.stored.filter_bytes()).sum();
-    core.counters.filter_bytes.fetch_sub(freed, SeqCst);
+    let freed: u64 = sources.iter().map(|source| source.stored.packet_bytes()).sum();
+    core.counters.packet_bytes.fetch_sub(freed, SeqCst);
     core.counters.merges.fetch_add(1, SeqCst);
     Ok(())
 }

@@ -65,8 +65,8 @@ pub(super) struct Shape {
     pub(super) first_depth: u8,
     /// Memory for changes that no packet has yet, in bytes.
     pub(super) buffer_bytes: usize,
-    /// Memory for Bloom filters, in bytes.
-    pub(super) filter_bytes: u64,
+    /// Memory for packets: their Bloom filters and addresses, in bytes.
+    pub(super) packet_bytes: u64,
 }
 
 impl Shape {
@@ -81,7 +81,7 @@ impl Shape {
             packet_blocks_min: 16,
             first_depth: 4,
             buffer_bytes: (rest / 2).min(BUFFER_BYTES_MAX),
-            filter_bytes: rest as u64 / 4,
+            packet_bytes: rest as u64 / 4,
         }
     }
 }
@@ -129,7 +129,8 @@ impl MapOptions {
     }
 
     /// Sets the memory budget in bytes: for the log, for changes that are not on the device in
-    /// order (at most 2 GiB), and for Bloom filters. Addresses take about 0.03 bytes per entry more, and
+    /// order (at most 2 GiB), and for packets, which are changes that a merge has not put in order: Bloom filters, about 2
+    /// bytes per change, and addresses. Those of entries in order take about 0.03 bytes per entry more, and
     /// about 64 bytes per value above 1 KiB. A budget below [`MAP_MEMORY_MIN`] is refused when the map
     /// is opened.
     #[must_use]
@@ -195,8 +196,8 @@ pub struct MapStats {
     pub buffered_entries: u64,
     /// Memory of these changes, in bytes.
     pub buffered_bytes: u64,
-    /// Memory of Bloom filters, in bytes.
-    pub filter_bytes: u64,
+    /// Memory of packets: their Bloom filters and addresses, in bytes.
+    pub packet_bytes: u64,
     /// Memory of the addresses of blocks, in bytes.
     pub address_bytes: u64,
     /// Size of the data file, in bytes.
@@ -228,7 +229,7 @@ mod tests {
         for shift in 0..20 {
             let shape = Shape::of(MAP_MEMORY_MIN << shift);
             assert!(shape.buffer_bytes <= 2 << 30, "{shape:?}");
-            assert!(shape.filter_bytes >= shape.buffer_bytes as u64 / 2);
+            assert!(shape.packet_bytes >= shape.buffer_bytes as u64 / 2);
         }
     }
 }

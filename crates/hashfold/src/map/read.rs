@@ -25,7 +25,11 @@ pub(super) struct Entries {
 
 impl Entries {
     /// Reads a part of a group.
-    pub(super) fn read(file: &dyn BlockFile, identity: Identity, part: Part<'_>) -> Result<Entries> {
+    pub(super) fn read(
+        file: &dyn BlockFile,
+        identity: Identity,
+        part: Part<'_>,
+    ) -> Result<Entries> {
         let mut batch = Batch::default();
         read_group(file, identity, part, &mut batch)?;
         Ok(Entries { batch, steps: 0 })
@@ -56,12 +60,7 @@ pub(super) fn read_lists(lists: &[Arc<List>], now: u64, batch: &mut Batch) {
     batch.settle(start);
 }
 
-fn push_lists(
-    lists: &[Arc<List>],
-    hashes: &RangeInclusive<KeyHash>,
-    now: u64,
-    batch: &mut Batch,
-) {
+fn push_lists(lists: &[Arc<List>], hashes: &RangeInclusive<KeyHash>, now: u64, batch: &mut Batch) {
     for list in lists {
         let sizes = list.sizes();
         batch.reserve(sizes.entries as usize, sizes.bytes as usize);
@@ -129,7 +128,8 @@ fn push_blocks(
         Ok(())
     })?;
     if !parts.is_sorted_by_key(|part| part.start) {
-        let items: Vec<Item> = parts.into_iter().flat_map(|part| &batch.items[part]).copied().collect();
+        let items: Vec<Item> =
+            parts.into_iter().flat_map(|part| &batch.items[part]).copied().collect();
         batch.items.truncate(start);
         batch.items.extend(items);
     }

@@ -41,6 +41,9 @@ pub(super) struct Packet {
     pub(super) owners: Box<[Owner]>,
 }
 
+/// Memory of a packet's allocations and of the references to it, in bytes, about.
+const ALLOCATIONS_SIZE: usize = 64;
+
 /// All that a group has on the device. Never changes; the blocks stay as long as it is referenced.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
@@ -68,6 +71,11 @@ impl Span {
 }
 
 impl Packet {
+    /// Returns the memory of the packet, in bytes: that of its filter, and about that of its addresses.
+    pub(super) fn memory(&self) -> u64 {
+        (self.filter.bytes().len() + size_of::<Packet>() + ALLOCATIONS_SIZE) as u64
+    }
+
     /// Returns the identity of the packet's block.
     pub(super) fn id(&self, file_id: u64) -> BlockId {
         let number = self.block.first;
@@ -131,8 +139,8 @@ impl Stored {
         bytes.div_ceil(BLOCK_SIZE as u64)
     }
 
-    /// Returns the size of the packets' filters, in bytes.
-    pub(super) fn filter_bytes(&self) -> u64 {
-        self.packets.iter().map(|packet| packet.filter.bytes().len() as u64).sum()
+    /// Returns the memory of the packets, in bytes.
+    pub(super) fn packet_bytes(&self) -> u64 {
+        self.packets.iter().map(|packet| packet.memory()).sum()
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn tiny(env: Env) -> MapOptions {
             packet_blocks_min: 2,
             first_depth: 0,
             buffer_bytes: 24 << 10,
-            filter_bytes: 2000,
+            packet_bytes: 12_000,
         },
         wal_bytes: 64 << 10,
         ..MapOptions::new().env(env).seed(SEED)
@@ -340,7 +340,7 @@ fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
 fn check_space(map: Map, model: &Model) {
     map.compact().unwrap();
     let stats = map.stat();
-    assert_eq!((stats.packets, stats.buffered_entries, stats.filter_bytes), (0, 0, 0));
+    assert_eq!((stats.packets, stats.buffered_entries, stats.packet_bytes), (0, 0, 0));
     assert_eq!(stats.buffered_bytes, 0);
     assert_eq!(stats.entries_max, model.len() as u64);
     let blocks = stats.file_bytes / 4096;
@@ -378,7 +378,7 @@ fn flushes_merges_splits_and_checkpoints_happen() {
     let stats = map.stat();
     assert!(stats.groups > 8 && stats.packets > 8 && stats.span_blocks > 16, "{stats:?}");
     assert!(stats.merges > 10 && stats.flushes > 10 && stats.checkpoints > 1, "{stats:?}");
-    assert!(stats.filter_bytes <= 2500 && stats.buffered_bytes <= 24 << 10, "{stats:?}");
+    assert!(stats.packet_bytes <= 13_000 && stats.buffered_bytes <= 24 << 10, "{stats:?}");
 }
 
 /// Groups shrink with the entries: some of them while entries are deleted, all by a compaction.
@@ -482,7 +482,7 @@ fn lookups_in_packets_pay_for_a_merge() {
 #[test]
 fn blocks_with_few_live_packets_are_freed() {
     let options = tiny(Env::simulated(1));
-    let shape = Shape { packets_max: 1000, filter_bytes: 1 << 20, ..options.shape };
+    let shape = Shape { packets_max: 1000, packet_bytes: 1 << 20, ..options.shape };
     let map = Map::create(folder(), MapOptions { shape, ..options }).unwrap();
     let mut random = Numbers::new(12);
     let keys: Vec<_> = (0..1500).map(|_| random.key(10_000)).collect();

@@ -211,7 +211,7 @@ impl ServedMap {
     /// Returns the memory of addresses and Bloom filters, in bytes.
     pub(crate) fn index_bytes(&self) -> u64 {
         let stats = self.core.map.stat();
-        stats.address_bytes + stats.filter_bytes
+        stats.address_bytes + stats.packet_bytes
     }
 
     /// Returns the size of the data file, in bytes.
