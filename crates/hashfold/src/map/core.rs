@@ -99,6 +99,8 @@ pub(super) struct Published {
 pub(super) struct Tasks {
     /// First hashes (their high 64 bits) of the groups to be merged.
     pub(super) merges: Mutex<BTreeSet<u64>>,
+    /// Lists with a change before this sequence number are to be flushed, because groups have many lists.
+    pub(super) flush_before: AtomicU64,
     /// Whether a checkpoint of all changes is due: it frees the space of entries that were cleared.
     pub(super) needs_checkpoint: AtomicBool,
     /// Whether a maintenance job is running or will run.

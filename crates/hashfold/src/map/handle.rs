@@ -546,6 +546,20 @@ impl Map {
         stats
     }
 
+    /// Returns the memory of packets and of the addresses of blocks, in bytes.
+    pub fn index_bytes(&self) -> u64 {
+        let core = self.core();
+        let blocks = core.directory.map(|group| group.state().stored.span_blocks());
+        let addresses = blocks.iter().sum::<u64>() * size_of::<u32>() as u64;
+        addresses + core.counters.packet_bytes.load(SeqCst)
+    }
+
+    /// Returns the size of the data file, in bytes, with its free blocks.
+    pub fn file_bytes(&self) -> u64 {
+        let (_, blocks) = self.core().space.counts();
+        blocks * super::block::BLOCK_SIZE as u64
+    }
+
     /// Returns when changes are durable.
     pub fn durability(&self) -> Durability {
         self.core().options.durability

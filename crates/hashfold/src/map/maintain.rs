@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     error::{ErrorKind, Result},
+    key::KeyHash,
     work::Pending,
 };
 use std::{
@@ -28,6 +29,7 @@ const PASSES_MAX: usize = 2;
 fn is_due(core: &Core) -> bool {
     is_buffer_filling(core)
         || core.tasks.has_merges()
+        || core.tasks.flush_before.load(SeqCst) > 0
         || is_log_long(core)
         || core.tasks.needs_checkpoint.load(SeqCst)
 }
@@ -63,6 +65,9 @@ fn run(core: &Core) -> Result<()> {
             relieve_packets(core);
         } else if let Some(start) = core.tasks.take_merge() {
             merge_at(core, start)?;
+        } else if core.tasks.flush_before.load(SeqCst) > 0 {
+            own_numbers(core);
+            write_older(core, core.tasks.flush_before.swap(0, SeqCst))?;
         } else if core.tasks.needs_checkpoint.load(SeqCst) {
             checkpoint(core, Goal::All)?;
         } else {
@@ -78,9 +83,9 @@ fn run(core: &Core) -> Result<()> {
 fn merge_at(core: &Core, start: u64) -> Result<()> {
     own_numbers(core);
     let _moving = core.moving();
-    let groups = core.directory.all();
-    let found = groups.binary_search_by_key(&start, |group| group.prefix.start);
-    found.map_or(Ok(()), |i| merge_and_join(core, &groups[i]))
+    let group = core.directory.find(KeyHash::from_bits(u128::from(start) << u64::BITS));
+    // Groups that were joined or split meanwhile are merged already.
+    if group.prefix.start == start { merge_and_join(core, &group) } else { Ok(()) }
 }
 
 /// Merges a group, and joins it with its neighbours if they are small. The caller holds `moving`.

@@ -7,6 +7,7 @@ use super::{
     large::{self, Owner},
     list::List,
     lookup::{self, in_blocks},
+    maintain,
     pointer::Pointer,
     read::{Entries, Part},
     span::Stored,
@@ -16,7 +17,10 @@ use crate::{
     key::{KeyHash, Seed},
     run::{Entry, Run, Summary},
 };
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
 
 /// The state of a map at one moment. Later changes do not show in it, and entries do not expire in
 /// it. Cheap to clone.
@@ -50,17 +54,26 @@ impl View {
     }
 }
 
+/// Maximum number of lists that a group keeps without a flush.
+const LISTS_MAX: usize = 8;
+
 /// Takes a snapshot. Writers wait while the lists of all groups are taken.
 pub(super) fn take(core: &Arc<Core>) -> Snapshot {
-    let seed = core.identity.seed;
-    let _stripes = core.stripes.lock_all();
+    let stripes = core.stripes.lock_all();
     let seq = core.log().end();
+    let mut lists_max = 0;
     // While groups were replaced, the views of old and new ones might miss a part of the keys.
     let groups = core.directory.map(|group| {
         let mut state = group.state();
-        let lists = state.end_active(seed).to_vec();
+        let lists = state.end_active(core.identity.seed).to_vec();
+        lists_max = lists_max.max(lists.len());
         View { stored: state.stored.clone(), lists }
     });
+    drop(stripes);
+    if lists_max > LISTS_MAX {
+        core.tasks.flush_before.fetch_max(seq, SeqCst);
+        maintain::start(core);
+    }
     // The time is read last: no merge before has dropped an entry that has not expired now.
     let now = core.now();
     Snapshot(Arc::new(State { core: core.clone(), groups, seq, now }))

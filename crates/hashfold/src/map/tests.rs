@@ -426,6 +426,24 @@ fn the_first_groups_are_not_joined() {
     check_ranges(&map, "after a compaction");
 }
 
+/// Each snapshot ends the lists of all groups. They are flushed before lookups have many to search.
+#[test]
+fn many_snapshots_leave_few_lists() {
+    let map = Map::create(folder(), tiny(Env::simulated(1))).unwrap();
+    let snapshots: Vec<Snapshot> = (0..100_u8)
+        .map(|i| {
+            map.put(b"key", [i]).unwrap();
+            map.snapshot()
+        })
+        .collect();
+    for group in map.core().directory.all() {
+        assert!(group.state().immutable.len() <= 9, "{}", group.state().immutable.len());
+    }
+    for (i, snapshot) in snapshots.iter().enumerate() {
+        assert_eq!(snapshot.get(b"key").unwrap(), Some(vec![i as u8]));
+    }
+}
+
 /// A snapshot that is taken while groups are joined and split has each key once.
 #[test]
 fn snapshots_beside_joins_and_splits_are_whole() {

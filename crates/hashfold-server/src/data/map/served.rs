@@ -208,15 +208,14 @@ impl ServedMap {
         })
     }
 
-    /// Returns the memory of addresses and Bloom filters, in bytes.
+    /// Returns the memory of packets and addresses, in bytes.
     pub(crate) fn index_bytes(&self) -> u64 {
-        let stats = self.core.map.stat();
-        stats.address_bytes + stats.packet_bytes
+        self.core.map.index_bytes()
     }
 
     /// Returns the size of the data file, in bytes.
     pub(crate) fn data_bytes(&self) -> u64 {
-        self.core.map.stat().file_bytes
+        self.core.map.file_bytes()
     }
 
     /// Returns the numbers of changes: all, and those that are durable.
