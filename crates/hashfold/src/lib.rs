@@ -7,8 +7,9 @@
 //! | [`Store`] | tables with versions | data that change every hour or night, with rollback |
 //! | [`Filter`] | a set or multiset of fingerprints on flash | was this key seen before? |
 //! | [`Map`] | a mutable, crash-safe map on flash | keys that change one by one and must be durable at once |
+//! | [`sketch::Hll`] | a few kilobytes in RAM | how many distinct keys, and how many in both of two sets? |
 //!
-//! [`open`] opens any of them for reading. For scans of key ranges, use another library, such as
+//! [`open`] opens any data set for reading. For scans of key ranges, use another library, such as
 //! RocksDB or LMDB: everything here is in the order of hashes.
 //!
 //! # Example
@@ -79,6 +80,7 @@ pub mod manifest;
 pub mod map;
 pub mod options;
 pub mod run;
+pub mod sketch;
 pub mod store;
 pub mod table;
 pub mod verify;

@@ -27,6 +27,7 @@ mod lookup;
 mod number;
 mod rdb;
 mod rules;
+mod sketch;
 mod string;
 mod table;
 mod transaction;

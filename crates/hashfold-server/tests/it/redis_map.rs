@@ -278,6 +278,29 @@ impl Sequence<'_> {
         }
     }
 
+    /// Adds a command about a sketch: small ones, large ones, and strings that are none.
+    fn sketch(&mut self) {
+        let key = || format!("h{}", self.below(4));
+        let (one, other) = (key(), key());
+        match self.below(12) {
+            0..5 => {
+                let max = [3000, 400, 400, 6, 6, 6, 6, 6][self.below(8) as usize];
+                let count = self.below(max);
+                let elements = (0..count).map(|_| self.below(1_000_000).to_string());
+                let words: Vec<String> =
+                    ["PFADD".into(), one].into_iter().chain(elements).collect();
+                self.push(words);
+            }
+            5 | 6 => self.push(["PFCOUNT", &one]),
+            7 => self.push(["PFCOUNT", &one, &other, "none"]),
+            8 => self.push(["PFMERGE", &one, &other, &key()]),
+            9 if self.below(4) == 0 => self.push(["SET", &one, "no sketch"]),
+            9 => self.push(["DEL", &one]),
+            10 if self.below(4) == 0 => self.push(["SETRANGE", &one, "20", "damage"]),
+            _ => self.push(["GET", &one]),
+        }
+    }
+
     fn of_transaction(&mut self) {
         match (self.is_multi, self.below(10)) {
             (false, 0..6) => {
@@ -306,7 +329,8 @@ impl Sequence<'_> {
             40..52 => self.move_or_delete(),
             52..62 => self.expire(),
             62..67 => self.expire_later(),
-            67..88 => self.look(),
+            67..82 => self.look(),
+            82..88 => self.sketch(),
             _ => self.of_transaction(),
         }
     }

@@ -28,6 +28,9 @@ const KEPT_BUFFER_SIZE_MAX: usize = BUFFER_BYTES_MAX / IN_FLIGHT_MAX;
 /// Each system call submits and collects 1/8 of the requests in flight: a larger part needs fewer
 /// calls, but the queue runs emptier.
 const PART_PER_CALL: usize = 8;
+/// Number of queued requests that are submitted while the caller still computes the next extents, so
+/// that the device does not wait for all of them.
+const SUBMITTED_AT_ONCE: usize = 16;
 /// Maximum number of consecutive refusals by the kernel before they are an error.
 const REFUSALS_MAX: usize = 10_000;
 /// Maximum size of a single request, in bytes; the kernel takes at most 2 GiB.
@@ -112,11 +115,19 @@ impl Ring {
     ) -> Result<()> {
         let mut extents = extents.enumerate().peekable();
         loop {
+            let mut queued = 0;
             while let Some((index, (file, extent))) =
                 extents.peek().copied().filter(|next| self.has_room(next.1.1.len))
             {
                 match files[file].descriptor() {
-                    Some(descriptor) => self.start(descriptor, (file, index, extent), transfer),
+                    Some(descriptor) => {
+                        self.start(descriptor, (file, index, extent), transfer);
+                        queued += 1;
+                        if queued % SUBMITTED_AT_ONCE == 0 {
+                            // What the kernel refuses now, `wait` submits.
+                            let _ = self.uring.submit();
+                        }
+                    }
                     // Descriptors are short, and the requests in flight hold some.
                     None if self.in_flight() > 0 => break,
                     None => {

@@ -13,7 +13,7 @@ use crate::{
     io::{BlockFile, Extent},
     key::KeyHash,
 };
-use std::{collections::VecDeque, sync::Arc};
+use std::{cell::RefCell, collections::VecDeque, sync::Arc};
 
 /// The value of a key, and the time from which on the entry is absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +164,23 @@ struct Open {
 /// A function that takes the value of each key of a lookup: the index of the key, and what was found.
 pub(super) type VisitFound<'a> = dyn FnMut(usize, Option<Expiring>) -> Result<()> + 'a;
 
+/// The answers of a lookup.
+struct Answers<'a, 'v> {
+    visit: &'a mut VisitFound<'v>,
+    /// Large values, which are read at the end.
+    large: Vec<(usize, LargeValue)>,
+    /// The error with which `visit` has ended the lookup.
+    error: Option<Error>,
+}
+
+impl Answers<'_, '_> {
+    /// Gives an answer, unless there was an error. Returns whether the lookup goes on.
+    fn give(&mut self, key: usize, found: Option<Expiring>) -> bool {
+        self.error = self.error.take().or_else(|| (self.visit)(key, found).err());
+        self.error.is_none()
+    }
+}
+
 /// Looks up many keys, with their reads in flight together. Returns the values in the order of the keys.
 pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Expiring>>> {
     let mut values = vec![None; keys.len()];
@@ -178,62 +195,72 @@ pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Expirin
 /// large values come last, and each is read when the one before it was visited.
 pub(super) fn visit_many(core: &Core, keys: &[&[u8]], visit: &mut VisitFound<'_>) -> Result<()> {
     let now = core.now();
-    let mut open = Vec::new();
-    let mut large: Vec<(usize, LargeValue)> = Vec::new();
-    for (i, key) in keys.iter().enumerate() {
-        let hash = KeyHash::of(key, core.identity.seed);
-        match in_memory(core, (hash, key), now) {
-            Found::Value(value) => visit(i, value)?,
-            Found::Large(value) => large.push((i, value)),
+    let answers = RefCell::new(Answers { visit, large: Vec::new(), error: None });
+    // The first reads begin while the places of the next keys are computed.
+    let mut first = keys.iter().enumerate().map_while(|(key, bytes)| {
+        let hash = KeyHash::of(bytes, core.identity.seed);
+        let mut answers = answers.borrow_mut();
+        match in_memory(core, (hash, bytes), now) {
+            Found::Value(value) => answers.give(key, value).then_some(None),
+            Found::Large(value) => {
+                answers.large.push((key, value));
+                Some(None)
+            }
             Found::Elsewhere(stored) => {
                 let places = stored.places(hash, core.identity.id).collect();
-                open.push(Open { key: i, hash, places, stored });
+                Some(Some(Open { key, hash, places, stored }))
             }
         }
-    }
-    // Each round reads one block for each key. Nearly all keys need one round.
+    });
+    let mut open = read_round(core, (keys, now), &mut first.by_ref().flatten(), &answers)?;
+    // Nearly all keys need one round.
     while !open.is_empty() {
-        open = read_round(core, (keys, now), open, &mut large, visit)?;
+        open = read_round(core, (keys, now), &mut open.into_iter(), &answers)?;
     }
+    let Answers { visit, large, .. } = answers.into_inner();
     large.into_iter().try_for_each(|(i, value)| visit(i, Some(value.read(core)?)))
 }
 
-/// Reads the next block of each key that is not found yet. Returns those that are in none of these, and
-/// adds what is found and large to `large`.
+/// Reads the next block of each key that is not found yet. Returns those that are in none of these.
 fn read_round(
     core: &Core,
     (keys, now): (&[&[u8]], u64),
-    open: Vec<Open>,
-    large: &mut Vec<(usize, LargeValue)>,
-    visit: &mut VisitFound<'_>,
+    next: &mut dyn Iterator<Item = Open>,
+    answers: &RefCell<Answers<'_, '_>>,
 ) -> Result<Vec<Open>> {
-    let (absent, mut open): (Vec<Open>, Vec<Open>) =
-        open.into_iter().partition(|key| key.places.is_empty());
-    absent.iter().try_for_each(|key| visit(key.key, None))?;
-    let ids: Vec<BlockId> = open.iter_mut().filter_map(|key| key.places.pop_front()).collect();
-    let mut is_found = vec![false; open.len()];
+    // For each read: its block, and its key until that is found.
+    let reads: RefCell<Vec<(BlockId, Option<Open>)>> = RefCell::default();
+    let mut extents = next.map_while(|mut key| match key.places.pop_front() {
+        None => answers.borrow_mut().give(key.key, None).then_some(None),
+        Some(id) => {
+            reads.borrow_mut().push((id, Some(key)));
+            Some(Some(Extent { offset: id.number * BLOCK_SIZE as u64, len: BLOCK_SIZE }))
+        }
+    });
     let file = &*core.space.file;
-    let extent = |id: &BlockId| Extent { offset: id.number * BLOCK_SIZE as u64, len: BLOCK_SIZE };
-    file.read_many(&mut ids.iter().map(extent), &mut |i, bytes| {
-        let key = &open[i];
-        let Some(found) = find(file, bytes, ids[i], key.hash, keys[key.key])? else {
+    file.read_many(&mut extents.by_ref().flatten(), &mut |i, bytes| {
+        let (id, open) = &mut reads.borrow_mut()[i];
+        let Some(key) = open.as_ref() else { return Ok(()) };
+        let Some(found) = find(file, bytes, *id, key.hash, keys[key.key])? else {
             return Ok(());
         };
-        is_found[i] = true;
         let Content { value, expires_at } = found.at(now);
+        let mut answers = answers.borrow_mut();
         match value {
-            Value::Tombstone => visit(key.key, None),
+            Value::Tombstone => _ = answers.give(key.key, None),
             Value::Inline(value) => {
-                visit(key.key, Some(Expiring { value: value.to_vec(), expires_at }))
+                _ = answers.give(key.key, Some(Expiring { value: value.to_vec(), expires_at }));
             }
             Value::Large(pointer) => {
                 let owner = key.stored.owner(pointer.first).cloned();
-                large.push((key.key, LargeValue { pointer, expires_at, owner }));
-                Ok(())
+                answers.large.push((key.key, LargeValue { pointer, expires_at, owner }));
             }
         }
+        *open = None;
+        Ok(())
     })?;
-    let mut is_found = is_found.into_iter();
-    open.retain(|_| is_found.next() == Some(false));
-    Ok(open)
+    match answers.borrow_mut().error.take() {
+        Some(error) => Err(error),
+        None => Ok(reads.into_inner().into_iter().filter_map(|(_, open)| open).collect()),
+    }
 }

@@ -80,7 +80,8 @@ impl Shape {
             packets_max: 64,
             packet_blocks_min: 16,
             first_depth: 4,
-            buffer_bytes: (rest / 2).min(BUFFER_BYTES_MAX),
+            // With a quarter for packets, the rest is for merges, and for what an allocator loses.
+            buffer_bytes: (rest / 5 * 2).min(BUFFER_BYTES_MAX),
             packet_bytes: rest as u64 / 4,
         }
     }

@@ -23,10 +23,11 @@ const CORE: [&str; 15] = [
 ];
 
 /// The parts, and the modules that each may use besides the core.
-const PARTS: [(&str, &[&str]); 5] = [
+const PARTS: [(&str, &[&str]); 6] = [
     ("table", &[]),
     ("filter", &[]),
     ("map", &[]),
+    ("sketch", &[]),
     ("store", &["table", "filter"]),
     ("data_set", &["table", "filter", "map", "store"]),
 ];

@@ -1,0 +1,100 @@
+//! Sketches in strings of a map: `PFADD`, `PFCOUNT`, `PFMERGE`. The strings are those of Redis, byte for byte.
+
+use super::entry::{Change, Command, Group, MapCall, Run};
+use hashfold::sketch::redis::{self, RedisHll};
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new(
+        "pfadd",
+        -2,
+        Group::Sketches,
+        "Adds keys to a sketch.",
+        Run::Change(add as Change),
+    )
+    .writes()
+    .fast()
+    .keys(1, 1, 1),
+    Command::new(
+        "pfcount",
+        -2,
+        Group::Sketches,
+        "Estimates distinct keys of sketches.",
+        Run::Change(count),
+    )
+    .reads()
+    .keys(1, -1, 1),
+    Command::new("pfmerge", -2, Group::Sketches, "Unites sketches.", Run::Change(merge))
+        .writes()
+        .keys(1, -1, 1),
+];
+
+const NO_SKETCH: &str = "WRONGTYPE Key is not a valid HyperLogLog string value.";
+const DAMAGED: &str = "INVALIDOBJ Corrupted HLL object detected";
+
+/// Returns the sketch of a key, and when it expires.
+fn sketch(
+    call: &mut MapCall<'_, '_, '_>,
+    key: &[u8],
+) -> Result<Option<(RedisHll, Option<u64>)>, String> {
+    let Some(found) = call.unit.get(key)?.cloned() else { return Ok(None) };
+    let sketch = RedisHll::from_bytes(found.value).map_err(|_| NO_SKETCH)?;
+    Ok(Some((sketch, found.expires_at)))
+}
+
+fn add(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+    let key = call.arguments.at(1);
+    let old = sketch(call, key)?;
+    let mut is_changed = old.is_none();
+    let (mut sketch, expires_at) = old.unwrap_or_default();
+    for element in call.arguments.from(2) {
+        is_changed |= sketch.insert(element).map_err(|_| DAMAGED)?;
+    }
+    if is_changed {
+        sketch.forget_count();
+        call.unit.put(key, sketch.into_bytes(), expires_at)?;
+    }
+    call.integer(i64::from(is_changed))
+}
+
+fn count(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+    let count = match call.arguments.len() {
+        2 => count_one(call)?,
+        _ => redis::count_of(&united(call, 1)?.0),
+    };
+    call.integer(count as i64)
+}
+
+/// Counts one sketch, and keeps the count in its string.
+fn count_one(call: &mut MapCall<'_, '_, '_>) -> Result<u64, String> {
+    let key = call.arguments.at(1);
+    let Some((mut sketch, expires_at)) = sketch(call, key)? else { return Ok(0) };
+    if let Some(count) = sketch.known_count() {
+        return Ok(count);
+    }
+    let count = sketch.count().map_err(|_| DAMAGED)?;
+    call.unit.put(key, sketch.into_bytes(), expires_at)?;
+    Ok(count)
+}
+
+/// Returns the registers of the sketches from an argument on, united, and whether one of them is dense.
+fn united(call: &mut MapCall<'_, '_, '_>, first: usize) -> Result<(Vec<u8>, bool), String> {
+    let mut registers = vec![0; redis::REGISTERS];
+    let mut is_dense = false;
+    for key in call.arguments.from(first) {
+        if let Some((sketch, _)) = sketch(call, key)? {
+            is_dense |= sketch.is_dense();
+            redis::unite(&mut registers, &sketch.registers().map_err(|_| DAMAGED)?);
+        }
+    }
+    Ok((registers, is_dense))
+}
+
+fn merge(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+    let key = call.arguments.at(1);
+    // The target is one of them.
+    let (registers, is_dense) = united(call, 1)?;
+    let (mut target, expires_at) = sketch(call, key)?.unwrap_or_default();
+    target.raise_all(&registers, is_dense).map_err(|_| DAMAGED)?;
+    call.unit.put(key, target.into_bytes(), expires_at)?;
+    call.ok()
+}

@@ -1,0 +1,63 @@
+//! The number of distinct keys from a histogram of registers: the improved raw estimator of Ertl ("New
+//! cardinality estimation algorithms for HyperLogLog sketches", 2017, section 4), which needs no table
+//! of corrections and has no step between small and large sets.
+//!
+//! With m registers that hold values from 0 to q + 1, and C(k) registers with the value k:
+//!
+//! ```text
+//! z = m·τ(1 − C(q+1)/m)·2^−q + Σ C(k)·2^−k for k from 1 to q + m·σ(C(0)/m)
+//! n = m² / (2·ln 2·z)
+//! ```
+
+use std::f64::consts::LN_2;
+
+/// Number of values that a register can have, at most.
+pub(super) const VALUES: usize = 64;
+
+/// For each value, the number of registers that have it.
+pub(super) type Histogram = [u32; VALUES];
+
+/// Estimates the number of distinct keys; `q` + 1 is the largest value of a register.
+pub(super) fn estimate(histogram: &Histogram, q: usize) -> f64 {
+    let m = f64::from(histogram.iter().sum::<u32>());
+    let mut z = m * tau(1.0 - f64::from(histogram[q + 1]) / m);
+    for count in histogram[1..=q].iter().rev() {
+        z = 0.5 * (z + f64::from(*count));
+    }
+    z += m * sigma(f64::from(histogram[0]) / m);
+    m * m / (2.0 * LN_2 * z)
+}
+
+/// σ(x) = x + Σ x^(2^k)·2^(k−1) for k from 1 on: what registers that are 0 add.
+fn sigma(mut x: f64) -> f64 {
+    if x >= 1.0 {
+        return f64::INFINITY;
+    }
+    let (mut y, mut z) = (1.0, x);
+    loop {
+        x *= x;
+        let before = z;
+        z += x * y;
+        y += y;
+        if z <= before {
+            return z;
+        }
+    }
+}
+
+/// τ(x) = (1 − x − Σ (1 − x^(2^−k))²·2^−k for k from 1 on) / 3: what registers that are full add.
+fn tau(mut x: f64) -> f64 {
+    if x <= 0.0 || x >= 1.0 {
+        return 0.0;
+    }
+    let (mut y, mut z) = (1.0, 1.0 - x);
+    loop {
+        x = x.sqrt();
+        let before = z;
+        y *= 0.5;
+        z -= (1.0 - x) * (1.0 - x) * y;
+        if z >= before {
+            return z / 3.0;
+        }
+    }
+}

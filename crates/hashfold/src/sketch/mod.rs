@@ -1,0 +1,42 @@
+//! Sketches: the number of distinct keys of a set, and of two sets together, from a few kilobytes.
+//!
+//! ```text
+//! keys, hashes, a run ─→ Hll ─estimate→ how many distinct keys
+//!                         ├─ union ──→ the sketch of all keys of both, without loss
+//!                         ├─ joint ──→ how many keys are in both, with an interval
+//!                         └─ RedisHll → the string of PFADD and PFCOUNT
+//! ```
+//!
+//! ```
+//! use hashfold::sketch::{self, Hll};
+//! let [mut monday, mut tuesday] = [Hll::new(14)?, Hll::new(14)?];
+//! for visitor in 0..50_000_u32 {
+//!     monday.insert(&visitor.to_le_bytes());
+//!     tuesday.insert(&(visitor + 30_000).to_le_bytes());
+//! }
+//! let both = sketch::joint(&monday, &tuesday)?.intersection;
+//! assert!(both.interval.0 < 20_000.0 && both.interval.1 > 20_000.0);
+//! # Ok::<(), hashfold::Error>(())
+//! ```
+//!
+//! A sketch does not know its keys. The relative standard error of an estimate of 2^precision registers is
+//! 1.04 / √(2^precision): 0.8 % with precision 14, in 16 KiB. The error of an intersection depends on how
+//! large it is beside the sets, and each estimate says its own; [`Joint::usable`] says whether larger
+//! sketches would help.
+//!
+//! Only sketches of one [`Family`] can be united: hash functions differ.
+
+mod estimate;
+mod family;
+mod hll;
+mod joint;
+pub mod redis;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    family::Family,
+    hll::{Hll, PRECISION_MAX, PRECISION_MIN},
+    joint::{Estimate, Joint, Usable, inclusion_exclusion, joint},
+    redis::RedisHll,
+};
