@@ -3,6 +3,7 @@
 use super::{
     estimate::{self, Histogram, VALUES},
     family::Family,
+    interval::Estimate,
 };
 use crate::{
     error::{Error, Result},
@@ -110,6 +111,11 @@ impl Hll {
     pub fn is_empty(&self) -> bool {
         // A dense sketch has many values.
         matches!(&self.registers, Registers::Sparse(entries) if entries.is_empty())
+    }
+
+    /// Whether the sketch has a byte for each register.
+    pub(super) fn is_dense(&self) -> bool {
+        matches!(self.registers, Registers::Dense(_))
     }
 
     /// The largest value of a register, less 1.
@@ -228,6 +234,12 @@ impl Hll {
     /// Estimates the number of distinct keys.
     pub fn estimate(&self) -> f64 {
         if self.is_empty() { 0.0 } else { estimate::estimate(&self.histogram(), self.q()) }
+    }
+
+    /// Estimates the number of distinct keys, with the error of the estimate.
+    pub fn estimate_with_error(&self) -> Estimate {
+        let value = self.estimate();
+        Estimate::new(value, (value * self.standard_error()).powi(2), f64::INFINITY)
     }
 
     /// Returns the relative standard error of the estimate for many keys: 1.04 / √m with m registers. It

@@ -11,11 +11,9 @@
 //! |A| + |B| − |A ∪ B|, with its true error: the three estimates are not independent. Both are exact
 //! about their error; the first has a third of it where the intersection is small.
 
-use super::{Hll, estimate::VALUES};
+use super::{Hll, estimate::VALUES, interval::Estimate};
 use crate::error::Result;
 
-/// Number of standard errors on each side of an estimate that an interval of 95 % has.
-const INTERVAL: f64 = 1.96;
 const STEPS_MAX: usize = 60;
 /// The largest change of a logarithm in one step.
 const STEP_MAX: f64 = 2.0;
@@ -23,31 +21,6 @@ const STEP_MAX: f64 = 2.0;
 const STEP_MIN: f64 = 1e-7;
 /// An intersection is searched for from this fraction of the smaller set on.
 const FRACTION_MIN: f64 = 1e-9;
-
-/// An estimate with its error.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The estimate, 0 or more.
-    pub value: f64,
-    /// The standard error, in the unit of the value.
-    pub standard_error: f64,
-    /// An interval that has the true value in 95 of 100 cases.
-    pub interval: (f64, f64),
-}
-
-impl Estimate {
-    fn new(value: f64, variance: f64, max: f64) -> Estimate {
-        let standard_error = variance.max(0.0).sqrt();
-        let margin = INTERVAL * standard_error;
-        let interval = ((value - margin).max(0.0), (value + margin).min(max));
-        Estimate { value, standard_error, interval }
-    }
-
-    /// Returns the standard error divided by the value; infinite for a value of 0.
-    pub fn relative_error(&self) -> f64 {
-        if self.value > 0.0 { self.standard_error / self.value } else { f64::INFINITY }
-    }
-}
 
 /// The sizes of two sets together.
 #[derive(Clone, Copy, Debug, PartialEq)]
