@@ -101,7 +101,9 @@ fn count_one(call: &mut MapCall<'_, '_, '_>) -> Result<u64, String> {
         return Ok(count);
     }
     let count = sketch.count().map_err(|_| DAMAGED)?;
-    call.unit.put(key, sketch.into_bytes(), expires_at)?;
+    if !call.unit.refuses_changes() {
+        call.unit.put(key, sketch.into_bytes(), expires_at)?;
+    }
     Ok(count)
 }
 

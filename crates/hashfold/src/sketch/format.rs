@@ -21,7 +21,7 @@
 //! | count |    … | number of registers: a variable-length integer                         |
 //! | each  |    … | 64 · (number of zeros before it) + value: a variable-length integer    |
 
-use super::{Hll, family::Family};
+use super::{Hll, PRECISION_MAX, PRECISION_MIN, family::Family, packed};
 use crate::{
     checksum::crc32c,
     codec::{Decoder, put_varint, within},
@@ -36,8 +36,8 @@ const MURMUR_64A: u8 = 2;
 const SPARSE: u8 = 1;
 const DENSE: u8 = 2;
 const CHECKSUM_SIZE: usize = 4;
-/// Number of bits of a register.
-const WIDTH: usize = 6;
+/// Number of bits for the value in a sparse entry.
+const VALUE_BITS: u32 = 6;
 
 impl Hll {
     /// Returns the sketch as bytes, packed: 3/4 of 2^precision bytes at most, and 20 more.
@@ -79,6 +79,8 @@ impl Hll {
             MURMUR_64A => Family::Redis,
             other => return Err(Error::field("hash function of a sketch", "1 or 2", other)),
         };
+        let precisions = u64::from(PRECISION_MIN)..=u64::from(PRECISION_MAX);
+        within("precision of a sketch", precisions, precision.into())?;
         let mut sketch = Hll::of_family(family, precision)?;
         match form {
             SPARSE => take_sparse(&mut fields, &mut sketch)?,
@@ -92,22 +94,15 @@ impl Hll {
 
 fn put_dense(sketch: &Hll, out: &mut Vec<u8>) {
     let start = out.len();
-    out.resize(start + sketch.register_count() * WIDTH / 8, 0);
-    sketch.for_each(|index, value| {
-        let (at, shift) = (start + index * WIDTH / 8, index * WIDTH % 8);
-        let [low, high] = (u16::from(value) << shift).to_le_bytes();
-        out[at] |= low;
-        if high > 0 {
-            out[at + 1] |= high;
-        }
-    });
+    out.resize(start + packed::size(sketch.register_count()), 0);
+    sketch.for_each(|index, value| packed::set(&mut out[start..], index, value));
 }
 
 fn put_sparse(sketch: &Hll, out: &mut Vec<u8>) {
     let mut entries = Vec::new();
     let (mut count, mut next) = (0, 0);
     sketch.for_each(|index, value| {
-        put_varint(&mut entries, ((index - next) as u64) << WIDTH | u64::from(value));
+        put_varint(&mut entries, ((index - next) as u64) << VALUE_BITS | u64::from(value));
         (count, next) = (count + 1, index + 1);
     });
     put_varint(out, count);
@@ -116,16 +111,9 @@ fn put_sparse(sketch: &Hll, out: &mut Vec<u8>) {
 
 fn take_dense(fields: &mut Decoder<'_>, sketch: &mut Hll) -> Result<()> {
     let count = sketch.register_count();
-    let bytes = fields.bytes((count * WIDTH / 8) as u64)?;
-    for index in 0..count {
-        let (at, shift) = (index * WIDTH / 8, index * WIDTH % 8);
-        let next = bytes.get(at + 1).copied().unwrap_or(0);
-        let value = (u16::from_le_bytes([bytes[at], next]) >> shift) as u8 & 63;
-        if value > 0 {
-            take(sketch, index, value)?;
-        }
-    }
-    Ok(())
+    let bytes = fields.bytes(packed::size(count) as u64)?;
+    let values = (0..count).map(|index| (index, packed::get(bytes, index)));
+    values.filter(|(_, value)| *value > 0).try_for_each(|(index, value)| take(sketch, index, value))
 }
 
 fn take_sparse(fields: &mut Decoder<'_>, sketch: &mut Hll) -> Result<()> {
@@ -134,7 +122,7 @@ fn take_sparse(fields: &mut Decoder<'_>, sketch: &mut Hll) -> Result<()> {
     let mut next = 0;
     for _ in 0..count {
         let entry = fields.varint()?;
-        let gap = within("register of a sketch", 0..=registers - 1, entry >> WIDTH)?;
+        let gap = within("register of a sketch", 0..=registers - 1, entry >> VALUE_BITS)?;
         let index = within("register of a sketch", 0..=registers - 1, next + gap)?;
         take(sketch, index as usize, (entry & 63) as u8)?;
         next = index + 1;

@@ -72,14 +72,17 @@ impl Hll {
         Ok(Hll { family, precision, registers: Registers::Sparse(Vec::new()) })
     }
 
-    /// Makes the sketch of a run's keys, with the run's seed.
+    /// Makes the sketch of a run's keys, without those that are deleted, with the run's seed.
     ///
     /// # Errors
     /// The errors of [`Hll::new`] and of the run.
     pub fn of_run(mut run: impl Run, precision: u8) -> Result<Hll> {
         let mut sketch = Hll::of_family(Family::Hashfold(run.seed()), precision)?;
         while run.advance()? {
-            sketch.insert_hash(run.entry().hash);
+            let entry = run.entry();
+            if entry.value.is_some() {
+                sketch.insert_hash(entry.hash);
+            }
         }
         Ok(sketch)
     }
@@ -251,7 +254,7 @@ impl Hll {
     /// Adds the keys of another sketch.
     ///
     /// # Errors
-    /// `Mismatch` if the other one has another family or precision: [`Hll::downsize`] makes the
+    /// `Argument` if the other one has another family or precision: [`Hll::downsize`] makes the
     /// precisions equal.
     pub fn union(&mut self, other: &Hll) -> Result<()> {
         self.check_like(other)?;

@@ -33,6 +33,7 @@ mod format;
 mod hll;
 mod interval;
 mod joint;
+mod packed;
 pub mod redis;
 #[cfg(test)]
 mod tests;
