@@ -15,6 +15,7 @@ mod model;
 mod piece;
 mod request;
 mod rows;
+mod sketch;
 mod store;
 mod wal;
 
@@ -26,6 +27,7 @@ pub use self::{
     piece::piece,
     request::request,
     rows::rows,
+    sketch::sketch,
     store::{delta, pointer, tree, version},
     wal::wal,
 };

@@ -6,7 +6,7 @@
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
     group_pointer, header, manifest, map, model, piece, pointer, request, rows, salvage, signature,
-    table, topology, tree, varint, version, wal,
+    sketch,    table, topology, tree, varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -200,6 +200,28 @@ fn pieces_of_filters() {
         }
         bytes
     });
+}
+
+/// Heads of sketches with right and nearly right fields, and random registers.
+#[test]
+fn sketches() {
+    run(sketch, 20_000, |random| {
+        let mut bytes = b"HFHL\x01".to_vec();
+        bytes.push(1 + random.below(2) as u8);
+        bytes.push(4 + random.below(6) as u8);
+        bytes.push(1 + random.below(2) as u8);
+        bytes.extend([0; 8]);
+        let dense = 3 << bytes[6] >> 2;
+        let len = if bytes[7] == 2 { dense } else { random.below(40) };
+        let mask = [0x7f, 0xff, 0x0f][random.below(3)];
+        bytes.extend((0..len).map(|_| random.next() as u8 & mask));
+        if random.below(4) == 0 {
+            let place = random.below(bytes.len());
+            bytes[place] = random.next() as u8;
+        }
+        bytes
+    });
+    run(sketch, 20_000, |random| random.bytes(60));
 }
 
 #[test]

@@ -43,6 +43,7 @@ mod rows;
 mod scan;
 #[cfg(feature = "serve")]
 mod serve;
+mod sketch;
 mod source;
 mod stat;
 mod stop;
@@ -92,6 +93,7 @@ enum Verb {
     Copy(copy::CopyArgs),
     Filter(filter::FilterArgs),
     Map(map::MapArgs),
+    Sketch(sketch::SketchArgs),
     #[cfg(feature = "deploy")]
     Deploy(deploy::DeployArgs),
     #[cfg(feature = "serve")]
@@ -134,6 +136,7 @@ fn run(verb: &Verb) -> Result<Exit> {
         Verb::Copy(args) => copy::run(args),
         Verb::Filter(args) => filter::run(args),
         Verb::Map(args) => map::run(args),
+        Verb::Sketch(args) => sketch::run(args),
         #[cfg(feature = "deploy")]
         Verb::Deploy(args) => deploy::run(args),
         #[cfg(feature = "serve")]

@@ -127,6 +127,11 @@ fn the_commands_of_the_guide_to_filters_print_what_it_shows() {
 }
 
 #[test]
+fn the_commands_of_the_guide_to_sketches_print_what_it_shows() {
+    check("docs/guide/sketches.md");
+}
+
+#[test]
 fn the_commands_of_the_guide_to_maps_print_what_it_shows() {
     check("docs/guide/maps.md");
 }

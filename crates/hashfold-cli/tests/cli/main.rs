@@ -28,6 +28,7 @@ mod round_trips;
 mod schema;
 mod serve;
 mod signals;
+mod sketch;
 mod stores;
 mod support;
 mod update;

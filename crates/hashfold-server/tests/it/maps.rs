@@ -696,3 +696,42 @@ fn a_transaction_with_flushall_is_made_as_a_whole_or_not_at_all() {
     client.check("EXEC", "[+OK +OK]");
     client.check("KEYS *", "[\"c\"]");
 }
+
+#[test]
+fn sketches_say_how_many_keys_are_in_both_and_how_sure_that_is() {
+    let home = Home::new();
+    let server = serve(&home, "");
+    let mut client = Client::of(&server);
+    for (key, first) in [("a", 0), ("b", 2000)] {
+        for start in (first..first + 3000).step_by(500) {
+            let elements: Vec<String> = (start..start + 500).map(|i: u32| i.to_string()).collect();
+            client.check(&format!("PFADD {key} {}", elements.join(" ")), "1");
+        }
+    }
+    client.check("SET text x", "+OK");
+    let figures = |reply: String, method: &str| -> [f64; 3] {
+        let words: Vec<&str> = reply.trim_matches(['[', ']']).split(' ').collect();
+        assert_eq!([words[0], words[2], words[4]], ["\"count\"", "\"low\"", "\"high\""], "{reply}");
+        assert_eq!(words[9], format!("\"{method}\""), "{reply}");
+        [1, 3, 5].map(|i| words[i].parse().unwrap())
+    };
+    let [count, low, high] = figures(client.call("HASHFOLD.SKETCH.COUNT a b"), "hyperloglog");
+    assert!((count - 5000.0).abs() < 200.0 && low < count && count < high, "{count}");
+    let method = "maximum-likelihood";
+    let [count, low, high] = figures(client.call("HASHFOLD.SKETCH.INTERSECT a b"), method);
+    assert!((count - 1000.0).abs() < 200.0 && low < count && count < high, "{count}");
+    let surer = client.call("HASHFOLD.SKETCH.INTERSECT a b confidence 0.999");
+    let [_, lower, higher] = figures(surer, method);
+    assert!(lower < low && high < higher, "{lower} {higher}");
+    let [count, ..] = figures(client.call("HASHFOLD.SKETCH.INTERSECT a none"), method);
+    assert_eq!(count, 0.0);
+    for (command, error) in [
+        ("HASHFOLD.SKETCH.INTERSECT a b CONFIDENCE 1", "-ERR CONFIDENCE must be between 0 and 1"),
+        ("HASHFOLD.SKETCH.INTERSECT a b c", "-ERR syntax error"),
+        ("HASHFOLD.SKETCH.COUNT text", "-WRONGTYPE Key is not a valid HyperLogLog"),
+        ("PFADD text x", "-WRONGTYPE Key is not a valid HyperLogLog"),
+    ] {
+        let reply = client.call(command);
+        assert!(reply.starts_with(error), "{command}: {reply}");
+    }
+}

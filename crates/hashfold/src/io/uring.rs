@@ -162,7 +162,7 @@ impl Ring {
         self.bytes_in_flight + len <= BUFFER_BYTES_MAX || self.in_flight() == 0
     }
 
-    /// Queues the request for an extent; the next `wait` submits it.
+    /// Queues the request for an extent, to be submitted.
     fn start(
         &mut self,
         descriptor: Arc<File>,

@@ -257,7 +257,7 @@ fn read_round(
             }
         }
         *open = None;
-        Ok(())
+        answers.error.take().map_or(Ok(()), Err)
     })?;
     match answers.borrow_mut().error.take() {
         Some(error) => Err(error),

@@ -62,7 +62,6 @@ fn run(core: &Core) -> Result<()> {
     while is_due(core) {
         if is_buffer_filling(core) {
             relieve(core, core.options.shape.buffer_bytes / 4 * (START_QUARTERS - 1))?;
-            relieve_packets(core);
         } else if let Some(start) = core.tasks.take_merge() {
             merge_at(core, start)?;
         } else if core.tasks.flush_before.load(SeqCst) > 0 {
@@ -75,6 +74,7 @@ fn run(core: &Core) -> Result<()> {
             let middle = seq.midpoint(core.log().end());
             checkpoint(core, Goal::Before(middle))?;
         }
+        relieve_packets(core);
     }
     Ok(())
 }
@@ -154,6 +154,7 @@ fn relieve_packets(core: &Core) {
     if !is_over() {
         return;
     }
+    own_numbers(core);
     let mut groups = core.directory.all();
     groups.sort_by_cached_key(|group| u64::MAX - group.state().stored.packet_bytes());
     for group in groups.iter().take_while(|_| is_over()) {
@@ -166,6 +167,7 @@ fn relieve_packets(core: &Core) {
 pub(super) fn checkpoint(core: &Core, goal: Goal) -> Result<()> {
     own_numbers(core);
     collect(core);
+    relieve_packets(core);
     // Keys that are deleted meanwhile need another checkpoint.
     let is_needed = goal == Goal::All && core.tasks.needs_checkpoint.swap(false, SeqCst);
     let made = checkpoint::checkpoint(core, goal, || {

@@ -131,7 +131,7 @@ impl MapOptions {
 
     /// Sets the memory budget in bytes: for the log, for changes that are not on the device in
     /// order (at most 2 GiB), and for packets, which are changes that a merge has not put in order: Bloom filters, about 2
-    /// bytes per change, and addresses. Those of entries in order take about 0.03 bytes per entry more, and
+    /// bytes per change, and addresses, about 160 bytes per packet. Those of entries in order take about 0.03 bytes per entry more, and
     /// about 64 bytes per value above 1 KiB. A budget below [`MAP_MEMORY_MIN`] is refused when the map
     /// is opened.
     #[must_use]

@@ -17,7 +17,10 @@ pub(super) const VALUES: usize = 64;
 /// For each value, the number of registers that have it.
 pub(super) type Histogram = [u32; VALUES];
 
-/// Estimates the number of distinct keys; `q` + 1 is the largest value of a register.
+/// The largest estimate: all registers are full.
+const ESTIMATE_MAX: f64 = (1_u128 << 64) as f64;
+
+/// Estimates the number of distinct keys, 0 to 2⁶⁴; `q` + 1 is the largest value of a register.
 pub(super) fn estimate(histogram: &Histogram, q: usize) -> f64 {
     let m = f64::from(histogram.iter().sum::<u32>());
     let mut z = m * tau(1.0 - f64::from(histogram[q + 1]) / m);
@@ -25,7 +28,7 @@ pub(super) fn estimate(histogram: &Histogram, q: usize) -> f64 {
         z = 0.5 * (z + f64::from(*count));
     }
     z += m * sigma(f64::from(histogram[0]) / m);
-    m * m / (2.0 * LN_2 * z)
+    if m > 0.0 { (m * m / (2.0 * LN_2 * z)).min(ESTIMATE_MAX) } else { 0.0 }
 }
 
 /// σ(x) = x + Σ x^(2^k)·2^(k−1) for k from 1 on: what registers that are 0 add.
@@ -39,7 +42,8 @@ fn sigma(mut x: f64) -> f64 {
         let before = z;
         z += x * y;
         y += y;
-        if z <= before {
+        // Also ends for what is no number.
+        if !(z > before) {
             return z;
         }
     }
@@ -56,7 +60,7 @@ fn tau(mut x: f64) -> f64 {
         let before = z;
         y *= 0.5;
         z -= (1.0 - x) * (1.0 - x) * y;
-        if z >= before {
+        if !(z < before) {
             return z / 3.0;
         }
     }

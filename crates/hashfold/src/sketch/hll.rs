@@ -3,6 +3,7 @@
 use super::{
     estimate::{self, Histogram, VALUES},
     family::Family,
+    interval::Estimate,
 };
 use crate::{
     error::{Error, Result},
@@ -71,14 +72,17 @@ impl Hll {
         Ok(Hll { family, precision, registers: Registers::Sparse(Vec::new()) })
     }
 
-    /// Makes the sketch of a run's keys, with the run's seed.
+    /// Makes the sketch of a run's keys, without those that are deleted, with the run's seed.
     ///
     /// # Errors
     /// The errors of [`Hll::new`] and of the run.
     pub fn of_run(mut run: impl Run, precision: u8) -> Result<Hll> {
         let mut sketch = Hll::of_family(Family::Hashfold(run.seed()), precision)?;
         while run.advance()? {
-            sketch.insert_hash(run.entry().hash);
+            let entry = run.entry();
+            if entry.value.is_some() {
+                sketch.insert_hash(entry.hash);
+            }
         }
         Ok(sketch)
     }
@@ -110,6 +114,11 @@ impl Hll {
     pub fn is_empty(&self) -> bool {
         // A dense sketch has many values.
         matches!(&self.registers, Registers::Sparse(entries) if entries.is_empty())
+    }
+
+    /// Whether the sketch has a byte for each register.
+    pub(super) fn is_dense(&self) -> bool {
+        matches!(self.registers, Registers::Dense(_))
     }
 
     /// The largest value of a register, less 1.
@@ -230,6 +239,12 @@ impl Hll {
         if self.is_empty() { 0.0 } else { estimate::estimate(&self.histogram(), self.q()) }
     }
 
+    /// Estimates the number of distinct keys, with the error of the estimate.
+    pub fn estimate_with_error(&self) -> Estimate {
+        let value = self.estimate();
+        Estimate::new(value, (value * self.standard_error()).powi(2), f64::INFINITY)
+    }
+
     /// Returns the relative standard error of the estimate for many keys: 1.04 / √m with m registers. It
     /// is less while most registers are 0.
     pub fn standard_error(&self) -> f64 {
@@ -239,7 +254,7 @@ impl Hll {
     /// Adds the keys of another sketch.
     ///
     /// # Errors
-    /// `Mismatch` if the other one has another family or precision: [`Hll::downsize`] makes the
+    /// `Argument` if the other one has another family or precision: [`Hll::downsize`] makes the
     /// precisions equal.
     pub fn union(&mut self, other: &Hll) -> Result<()> {
         self.check_like(other)?;

@@ -11,11 +11,9 @@
 //! |A| + |B| − |A ∪ B|, with its true error: the three estimates are not independent. Both are exact
 //! about their error; the first has a third of it where the intersection is small.
 
-use super::{Hll, estimate::VALUES};
+use super::{Hll, estimate::VALUES, interval::Estimate};
 use crate::error::Result;
 
-/// Number of standard errors on each side of an estimate that an interval of 95 % has.
-const INTERVAL: f64 = 1.96;
 const STEPS_MAX: usize = 60;
 /// The largest change of a logarithm in one step.
 const STEP_MAX: f64 = 2.0;
@@ -23,31 +21,12 @@ const STEP_MAX: f64 = 2.0;
 const STEP_MIN: f64 = 1e-7;
 /// An intersection is searched for from this fraction of the smaller set on.
 const FRACTION_MIN: f64 = 1e-9;
-
-/// An estimate with its error.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The estimate, 0 or more.
-    pub value: f64,
-    /// The standard error, in the unit of the value.
-    pub standard_error: f64,
-    /// An interval that has the true value in 95 of 100 cases.
-    pub interval: (f64, f64),
-}
-
-impl Estimate {
-    fn new(value: f64, variance: f64, max: f64) -> Estimate {
-        let standard_error = variance.max(0.0).sqrt();
-        let margin = INTERVAL * standard_error;
-        let interval = ((value - margin).max(0.0), (value + margin).min(max));
-        Estimate { value, standard_error, interval }
-    }
-
-    /// Returns the standard error divided by the value; infinite for a value of 0.
-    pub fn relative_error(&self) -> f64 {
-        if self.value > 0.0 { self.standard_error / self.value } else { f64::INFINITY }
-    }
-}
+/// A size below this multiple of the least one is at the floor.
+const AT_FLOOR: f64 = 2.0;
+/// Number of times that a step is made shorter.
+const DAMPINGS_MAX: usize = 60;
+/// The variance of what is not known.
+const VARIANCE_MAX: f64 = 1e300;
 
 /// The sizes of two sets together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,26 +99,26 @@ type Matrix = [[f64; 3]; 3];
 /// Estimates by maximum likelihood.
 ///
 /// # Errors
-/// `Mismatch` if the sketches have different families or precisions.
+/// `Argument` if the sketches have different families or precisions.
 pub fn joint(a: &Hll, b: &Hll) -> Result<Joint> {
-    let start = start(a, b)?;
+    let [size_a, size_b, union] = estimates(a, b)?;
+    let smaller = size_a.min(size_b);
+    if smaller <= 0.0 {
+        return Ok(disjoint(a, b));
+    }
+    let x = (size_a + size_b - union).clamp(0.01 * smaller, 0.99 * smaller);
     let counts = Counts::of(a, b);
-    let Some(sizes) = start else { return Ok(disjoint(a, b)) };
-    let sizes = counts.maximize(sizes);
-    let (_, hessian) = counts.derivatives(sizes);
-    let information = hessian.map(|row| row.map(|value| -value));
-    let covariance = invert(&information).unwrap_or([[0.0; 3]; 3]);
-    Ok(Joint::new(sizes, &covariance, a.precision()))
+    let floor = FRACTION_MIN * smaller;
+    let sizes = counts.maximize([size_a - x, size_b - x, x], floor);
+    Ok(Joint::new(sizes, &counts.covariance(sizes, floor), a.precision()))
 }
 
 /// Estimates by |A| + |B| − |A ∪ B|, with the variance that follows from the joint distribution.
 ///
 /// # Errors
-/// `Mismatch` if the sketches have different families or precisions.
+/// `Argument` if the sketches have different families or precisions.
 pub fn inclusion_exclusion(a: &Hll, b: &Hll) -> Result<Joint> {
-    let mut both = a.clone();
-    both.union(b)?;
-    let (size_a, size_b, union) = (a.estimate(), b.estimate(), both.estimate());
+    let [size_a, size_b, union] = estimates(a, b)?;
     let x = (size_a + size_b - union).clamp(0.0, size_a.min(size_b));
     let sizes = [(size_a - x).max(0.0), (size_b - x).max(0.0), x];
     let of_estimates = covariance_of_estimates(sizes, a.precision(), a.q());
@@ -157,17 +136,11 @@ fn pairs() -> impl Iterator<Item = (usize, usize)> {
     (0..9).map(|i| (i / 3, i % 3))
 }
 
-/// Returns the sizes from which the search starts; `None` if a set is empty.
-fn start(a: &Hll, b: &Hll) -> Result<Option<[f64; 3]>> {
+/// Estimates |A|, |B| and |A ∪ B|.
+fn estimates(a: &Hll, b: &Hll) -> Result<[f64; 3]> {
     let mut both = a.clone();
     both.union(b)?;
-    let (size_a, size_b, union) = (a.estimate(), b.estimate(), both.estimate());
-    let smaller = size_a.min(size_b);
-    if smaller <= 0.0 {
-        return Ok(None);
-    }
-    let x = (size_a + size_b - union).clamp(0.01 * smaller, 0.99 * smaller);
-    Ok(Some([size_a - x, size_b - x, x]))
+    Ok([a.estimate(), b.estimate(), both.estimate()])
 }
 
 /// Returns the sizes of two sets, one of which is empty.
@@ -288,9 +261,8 @@ impl Counts {
         (gradient, hessian)
     }
 
-    /// Returns the sizes with the largest likelihood: Newton's method on their logarithms.
-    fn maximize(&self, start: [f64; 3]) -> [f64; 3] {
-        let floor = FRACTION_MIN * (start[0].min(start[1]) + start[2]);
+    /// Returns the sizes with the largest likelihood, `floor` or more: Newton's method on their logarithms.
+    fn maximize(&self, start: [f64; 3], floor: f64) -> [f64; 3] {
         let mut sizes = start.map(|size| size.max(floor));
         let mut best = self.log_likelihood(sizes);
         for _ in 0..STEPS_MAX {
@@ -317,6 +289,24 @@ impl Counts {
         sizes
     }
 
+    /// Returns the covariance of the sizes with the largest likelihood: the inverse of the observed
+    /// information. The likelihood of a size at the floor falls from there on as e^−gs with the gradient
+    /// −g, so that its standard error is 1/g, and it tells nothing of the others.
+    fn covariance(&self, sizes: [f64; 3], floor: f64) -> Matrix {
+        let (gradient, hessian) = self.derivatives(sizes);
+        let is_at_floor = sizes.map(|size| size <= AT_FLOOR * floor);
+        let mut information = [[0.0; 3]; 3];
+        for (i, j) in pairs() {
+            information[i][j] = match (is_at_floor[i] || is_at_floor[j], i == j) {
+                (false, _) => -hessian[i][j],
+                (true, true) => gradient[i] * gradient[i],
+                (true, false) => 0.0,
+            };
+        }
+        let inverse = invert(&information).filter(|_| is_positive(&information));
+        inverse.unwrap_or([[VARIANCE_MAX, 0.0, 0.0], [0.0, VARIANCE_MAX, 0.0], [0.0, 0.0, VARIANCE_MAX]])
+    }
+
     /// Returns the step of Newton's method, or one along the gradient where that leads nowhere.
     fn step(&self, sizes: [f64; 3]) -> [f64; 3] {
         let (gradient, hessian) = self.derivatives(sizes);
@@ -329,7 +319,7 @@ impl Counts {
         // A larger diagonal makes the matrix positive definite, and the step shorter.
         let largest = (0..3).map(|i| curvature[i][i].abs()).fold(1e-12, f64::max);
         let mut damping = 0.0;
-        loop {
+        for _ in 0..DAMPINGS_MAX {
             let mut damped = curvature;
             (0..3).for_each(|i| damped[i][i] += damping);
             if is_positive(&damped)
@@ -341,6 +331,8 @@ impl Counts {
             }
             damping = (damping * 4.0).max(1e-3 * largest);
         }
+        // The sizes stay as they are.
+        [0.0; 3]
     }
 }
 

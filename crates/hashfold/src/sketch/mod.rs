@@ -4,6 +4,7 @@
 //! keys, hashes, a run ─→ Hll ─estimate→ how many distinct keys
 //!                         ├─ union ──→ the sketch of all keys of both, without loss
 //!                         ├─ joint ──→ how many keys are in both, with an interval
+//!                         ├─ to_bytes → packed, with a checksum (docs/formats/sketch.md)
 //!                         └─ RedisHll → the string of PFADD and PFCOUNT
 //! ```
 //!
@@ -14,8 +15,8 @@
 //!     monday.insert(&visitor.to_le_bytes());
 //!     tuesday.insert(&(visitor + 30_000).to_le_bytes());
 //! }
-//! let both = sketch::joint(&monday, &tuesday)?.intersection;
-//! assert!(both.interval.0 < 20_000.0 && both.interval.1 > 20_000.0);
+//! let (low, high) = sketch::joint(&monday, &tuesday)?.intersection.interval(0.99);
+//! assert!(low < 20_000.0 && high > 20_000.0);
 //! # Ok::<(), hashfold::Error>(())
 //! ```
 //!
@@ -28,8 +29,11 @@
 
 mod estimate;
 mod family;
+mod format;
 mod hll;
+mod interval;
 mod joint;
+mod packed;
 pub mod redis;
 #[cfg(test)]
 mod tests;
@@ -37,6 +41,7 @@ mod tests;
 pub use self::{
     family::Family,
     hll::{Hll, PRECISION_MAX, PRECISION_MIN},
-    joint::{Estimate, Joint, Usable, inclusion_exclusion, joint},
+    interval::Estimate,
+    joint::{Joint, Usable, inclusion_exclusion, joint},
     redis::RedisHll,
 };

@@ -21,6 +21,7 @@ use super::{
     Hll,
     estimate::{self, Histogram, VALUES},
     family::Family,
+    packed,
 };
 use crate::error::{Error, Result};
 
@@ -34,9 +35,7 @@ const MAGIC: &[u8] = b"HYLL";
 const HEAD_SIZE: usize = 16;
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
-/// Number of bits of a dense register.
-const WIDTH: usize = 6;
-const DENSE_SIZE: usize = HEAD_SIZE + REGISTERS * WIDTH / 8;
+const DENSE_SIZE: usize = HEAD_SIZE + packed::size(REGISTERS);
 /// A sparse sketch that would be longer becomes dense, in bytes: `hll-sparse-max-bytes` of Redis, whose
 /// default it is.
 const SPARSE_SIZE_MAX: usize = 3000;
@@ -107,7 +106,11 @@ impl RedisHll {
     /// `Field` if the sketch is damaged.
     pub fn insert(&mut self, key: &[u8]) -> Result<bool> {
         let (index, value) = Family::Redis.place(Family::Redis.hash(key), PRECISION);
-        self.raise(index, value)
+        let is_changed = self.raise(index, value)?;
+        if is_changed {
+            self.forget_count();
+        }
+        Ok(is_changed)
     }
 
     /// Marks the count as out of date.
@@ -163,8 +166,14 @@ impl RedisHll {
     /// of these sketches is.
     ///
     /// # Errors
-    /// `Field` if this sketch is damaged.
+    /// `Field` if this sketch is damaged; `Argument` if there are not [`REGISTERS`] values below 64.
     pub fn raise_all(&mut self, registers: &[u8], is_dense: bool) -> Result<()> {
+        let largest = registers.iter().max().copied().unwrap_or_default();
+        if registers.len() != REGISTERS || largest >= VALUES as u8 {
+            let got = format!("{} up to {largest}", registers.len());
+            let expected = format!("{REGISTERS} below {VALUES}");
+            return Err(Error::argument("registers of a sketch of Redis", expected, got));
+        }
         if is_dense {
             self.spread()?;
         }
@@ -256,20 +265,11 @@ impl RedisHll {
     }
 
     fn dense(&self, index: usize) -> u8 {
-        let (at, shift) = (HEAD_SIZE + index * WIDTH / 8, index * WIDTH % 8);
-        let next = self.0.get(at + 1).copied().unwrap_or(0);
-        (u16::from_le_bytes([self.0[at], next]) >> shift) as u8 & 63
+        packed::get(&self.0[HEAD_SIZE..], index)
     }
 
     fn set_dense(&mut self, index: usize, value: u8) {
-        let (at, shift) = (HEAD_SIZE + index * WIDTH / 8, index * WIDTH % 8);
-        let next = self.0.get(at + 1).copied().unwrap_or(0);
-        let word = u16::from_le_bytes([self.0[at], next]);
-        let [low, high] = (word & !(63 << shift) | u16::from(value) << shift).to_le_bytes();
-        self.0[at] = low;
-        if shift > 2 {
-            self.0[at + 1] = high;
-        }
+        packed::set(&mut self.0[HEAD_SIZE..], index, value);
     }
 
     /// Returns the same registers as a sketch that others can be united with.
@@ -310,7 +310,7 @@ impl RedisHll {
 pub fn count_of(registers: &[u8]) -> u64 {
     let mut histogram: Histogram = [0; VALUES];
     registers.iter().for_each(|value| histogram[usize::from(value & 63)] += 1);
-    estimate::estimate(&histogram, Q).round() as u64
+    (estimate::estimate(&histogram, Q).round() as u64).min(i64::MAX as u64)
 }
 
 /// Returns the union of two sketches in `registers`: of each register the larger value.

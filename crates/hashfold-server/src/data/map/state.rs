@@ -75,6 +75,8 @@ pub(crate) struct Unit<'s> {
     is_cleared: bool,
     /// Whether the changes took too much memory: they are forgotten, and the unit fails.
     is_too_large: bool,
+    /// Keys whose watches are told of a change at the end, also if they are absent before and after it.
+    noted: Vec<Vec<u8>>,
     /// What was before the changes of the current attempt, the last one at the end; `None` outside of attempts.
     before: Option<Vec<Before>>,
 }
@@ -176,7 +178,8 @@ impl State {
         self.unit += 1;
         let changes = BTreeMap::new();
         let (is_cleared, is_too_large) = (false, false);
-        Unit { state: self, changes, bytes: 0, is_cleared, is_too_large, before: None }
+        let noted = Vec::new();
+        Unit { state: self, changes, bytes: 0, is_cleared, is_too_large, noted, before: None }
     }
 
     /// Reads the values of keys together, as long as there is room for them. What is not read here is read
@@ -507,8 +510,13 @@ impl Unit<'_> {
     }
 
     /// Makes the transactions null that watch a key, also if it is absent before and after this unit.
-    pub(crate) fn note_change(&self, key: &[u8]) {
-        self.watches().note(key);
+    pub(crate) fn note_change(&mut self, key: &[u8]) {
+        self.noted.push(key.to_vec());
+    }
+
+    /// Whether changes are refused, since the last ones could not be made durable.
+    pub(crate) fn refuses_changes(&self) -> bool {
+        self.state.core.sync_error().is_some()
     }
 
     fn watches(&self) -> &Watches {
@@ -530,7 +538,7 @@ impl Unit<'_> {
             return Ok(self.state.unit);
         }
         self.check_durable()?;
-        let Unit { state, changes, bytes: kept, is_cleared, .. } = self;
+        let Unit { state, changes, bytes: kept, is_cleared, noted, .. } = self;
         let size = |(key, value): (&Vec<u8>, &Option<Expiring>)| change(key, value.as_ref()).size();
         let bytes: usize = changes.iter().map(size).sum();
         if bytes > Map::WRITE_BYTES_MAX {
@@ -547,6 +555,7 @@ impl Unit<'_> {
             state.forget();
             state.is_cleared = true;
         }
+        noted.iter().for_each(|key| state.core.watches.note(key));
         state.is_joint |= changes.len() > 1;
         state.changed_bytes += bytes;
         for (key, value) in changes {

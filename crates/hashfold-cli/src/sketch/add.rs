@@ -1,0 +1,104 @@
+//! `hashfold sketch add`: inserts keys into a sketch.
+
+use super::{file, words};
+use crate::{
+    failure::{Exit, Failure, Result},
+    keys::KeyArgs,
+    output::write_line,
+    progress::Show,
+    rows::FileArgs,
+    stop::Stop,
+    units,
+};
+use clap::Args;
+use hashfold::sketch::{Family, Hll, PRECISION_MAX, PRECISION_MIN};
+use serde_json::json;
+use std::{path::PathBuf, time::Instant};
+
+/// Memory for keys that wait to be inserted, in bytes.
+const KEYS_BYTES: usize = 64 << 20;
+const PRECISION: u8 = 14;
+
+/// Insert keys into a sketch, which is made if there is none
+///
+/// Keys are given as arguments, with --keys FILE, or on standard input. Without --key, each line of a
+/// file is a key, without its line end. Files may be compressed with gzip or zstd.
+///
+/// The sketch is replaced when all keys were read: a command that is stopped or killed changes nothing.
+#[derive(Args, Debug)]
+pub(crate) struct AddArgs {
+    /// File of the sketch
+    #[arg(value_name = "FILE")]
+    sketch: PathBuf,
+    #[command(flatten)]
+    keys: KeyArgs,
+    #[command(flatten)]
+    files: FileArgs,
+    /// Precision of a new sketch, 4 to 18: it takes up to 3/4 · 2^P bytes, and the standard error of
+    /// its estimate is 1.04 / √2^P [default: 14]
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u8).range(
+        i64::from(PRECISION_MIN)..=i64::from(PRECISION_MAX)
+    ))]
+    precision: Option<u8>,
+    /// Print progress and summary as JSON objects on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
+    args.keys.refuse_files()?;
+    let mut sketch = args.open()?;
+    let stop = Stop::on_signals()?;
+    let inputs = args.keys.open(args.files.key_options()?, &stop)?;
+    let start = Instant::now();
+    let show = if args.json { Show::Json } else { Show::Text };
+    let mut keys = inputs.start(args.files.bad_row_policy(), KEYS_BYTES, show)?;
+    let (mut added, mut hashes) = (0, Vec::new());
+    while let Some(batch) = keys.next(&stop, &mut || Ok(()))? {
+        added += batch.len() as u64;
+        if let Family::Hashfold(seed) = sketch.family() {
+            batch.hash(seed, &mut hashes);
+            hashes.iter().for_each(|hash| _ = sketch.insert_hash(*hash));
+        } else {
+            batch.keys().for_each(|key| _ = sketch.insert(key));
+        }
+    }
+    let bad_rows = keys.finish()?;
+    file::write(&args.sketch, &sketch)?;
+    args.report(&sketch, (added, bad_rows), start.elapsed().as_secs_f64())?;
+    Ok(Exit::Done)
+}
+
+impl AddArgs {
+    /// Reads the sketch, or makes it.
+    fn open(&self) -> Result<Hll> {
+        let Some(sketch) = file::read_if_any(&self.sketch)? else {
+            return Ok(Hll::new(self.precision.unwrap_or(PRECISION))?);
+        };
+        match self.precision {
+            Some(precision) if precision != sketch.precision() => Err(Failure::usage(format!(
+                "{}: has the precision {}, expected {precision}; --precision is for new sketches",
+                self.sketch.display(),
+                sketch.precision()
+            ))),
+            _ => Ok(sketch),
+        }
+    }
+
+    fn report(&self, sketch: &Hll, (added, bad_rows): (u64, u64), seconds: f64) -> Result<()> {
+        let (path, estimate) = (self.sketch.display(), sketch.estimate_with_error());
+        if self.json {
+            return write_line(json!({
+                "event": "added", "sketch": path.to_string(), "keys": added, "bad_rows": bad_rows,
+                "seconds": seconds, "distinct": words::to_json(&estimate),
+            }));
+        }
+        write_line(format_args!(
+            "added to {path}: {}{}; {seconds:.1} s, {} keys/s\ndistinct keys: {}",
+            units::counted(added, "key", "keys"),
+            self.files.bad_rows_note(bad_rows),
+            units::count(units::per_second(added, seconds)),
+            words::estimate(&estimate),
+        ))
+    }
+}

@@ -1,0 +1,54 @@
+//! Files of sketches.
+
+use crate::failure::{Failure, Result};
+use hashfold::{
+    error::Place,
+    io::{Access, Disk as _, OsDisk, read_all, replace_file},
+    sketch::Hll,
+};
+use std::path::{Path, PathBuf};
+
+/// The largest file that is read, in bytes: the largest sketch has 192 KiB.
+const SIZE_MAX: u64 = 1 << 20;
+
+/// Reads a sketch; `None` if there is no file.
+pub(super) fn read_if_any(path: &Path) -> Result<Option<Hll>> {
+    if !OsDisk.exists(path)? {
+        return Ok(None);
+    }
+    let bytes = read_all(&*OsDisk.open(path, Access::Cached)?, SIZE_MAX)?;
+    let sketch = Hll::from_bytes(&bytes).map_err(|error| error.at(&Place::file(path)))?;
+    Ok(Some(sketch))
+}
+
+/// Reads a sketch.
+pub(super) fn read(path: &Path) -> Result<Hll> {
+    read_if_any(path)?.ok_or_else(|| {
+        let path = path.display();
+        Failure::usage(format!("{path}: there is no sketch here; `hashfold sketch add {path}` makes one"))
+    })
+}
+
+/// Replaces a sketch by another, or makes the file. Durable when this returns.
+pub(super) fn write(path: &Path, sketch: &Hll) -> Result<()> {
+    let path = std::path::absolute(path).map_err(|error| Failure::io(path.display(), "find", &error))?;
+    Ok(replace_file(&OsDisk, &path, |file| file.write_at(0, &sketch.to_bytes()))?)
+}
+
+/// Reads sketches and brings them to the lowest precision among them, which loses nothing else.
+pub(super) fn read_alike(paths: &[PathBuf]) -> Result<Vec<Hll>> {
+    let sketches: Vec<Hll> = paths.iter().map(|path| read(path)).collect::<Result<_>>()?;
+    let precision = sketches.iter().map(Hll::precision).min().unwrap_or_default();
+    let shorter = sketches.iter().map(|sketch| sketch.downsize(precision));
+    Ok(shorter.collect::<hashfold::Result<_>>()?)
+}
+
+/// Returns the union of sketches in files.
+pub(super) fn read_union(paths: &[PathBuf]) -> Result<Hll> {
+    let mut sketches = read_alike(paths)?.into_iter();
+    let mut union = sketches.next().expect("the command needs a file");
+    for (sketch, path) in sketches.zip(&paths[1..]) {
+        union.union(&sketch).map_err(|error| error.at(&Place::file(path)))?;
+    }
+    Ok(union)
+}

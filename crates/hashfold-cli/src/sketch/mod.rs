@@ -1,0 +1,43 @@
+//! `hashfold sketch`: how many distinct keys, and how many in both? Each verb has a file; [`mod@file`] reads and
+//! replaces sketches.
+
+mod add;
+mod count;
+mod file;
+mod intersect;
+mod show;
+mod union;
+mod words;
+
+use crate::failure::{Exit, Result};
+use clap::{Args, Subcommand};
+
+/// Estimate how many distinct keys there are, and how many two sets share, from a few kilobytes
+///
+/// A sketch (HyperLogLog) is a small file: with --precision 14, 12 KiB for any number of keys, and an
+/// estimate whose standard error is 0.8 %. The union of sketches is that of all keys. Keys cannot be
+/// listed or removed.
+#[derive(Args, Debug)]
+pub(crate) struct SketchArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Add(add::AddArgs),
+    Count(count::CountArgs),
+    Union(union::UnionArgs),
+    Intersect(intersect::IntersectArgs),
+    Show(show::ShowArgs),
+}
+
+pub(crate) fn run(args: &SketchArgs) -> Result<Exit> {
+    match &args.verb {
+        Verb::Add(args) => add::run(args),
+        Verb::Count(args) => count::run(args),
+        Verb::Union(args) => union::run(args),
+        Verb::Intersect(args) => intersect::run(args),
+        Verb::Show(args) => show::run(args),
+    }
+}

@@ -1,0 +1,47 @@
+//! `hashfold sketch show`: what a sketch is.
+
+use super::{file, words};
+use crate::{
+    failure::{Exit, Result},
+    output::write_line,
+    units,
+};
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Describe a sketch: its precision, hash function, size, estimate
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
+    /// File of the sketch
+    #[arg(value_name = "FILE")]
+    sketch: PathBuf,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &ShowArgs) -> Result<Exit> {
+    let sketch = file::read(&args.sketch)?;
+    let (family, estimate) = (sketch.family(), sketch.estimate_with_error());
+    let bytes = sketch.to_bytes().len() as u64;
+    if args.json {
+        write_line(json!({
+            "precision": sketch.precision(), "registers": sketch.register_count(),
+            "hash": family.to_string(), "bytes": bytes, "distinct": words::to_json(&estimate),
+            "standard_error": sketch.standard_error(),
+        }))?;
+        return Ok(Exit::Done);
+    }
+    let registers = units::count(sketch.register_count() as u64);
+    for (name, value) in [
+        ("distinct keys", words::estimate(&estimate)),
+        ("precision", format!("{}, {registers} registers", sketch.precision())),
+        ("error", format!("{} standard error", units::percent(sketch.standard_error()))),
+        ("hash", family.to_string()),
+        ("size", units::bytes(bytes).to_string()),
+    ] {
+        write_line(format_args!("{name:<14} {value}"))?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,31 @@
+//! `hashfold sketch union`: one sketch of the keys of several.
+
+use super::{file, words};
+use crate::{
+    failure::{Exit, Result},
+    output::write_line,
+};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Write the sketch of all keys of several sketches
+///
+/// Loses nothing: the result is that of all keys inserted into one sketch. If precisions differ, it has
+/// the lowest one.
+#[derive(Args, Debug)]
+pub(crate) struct UnionArgs {
+    /// File to write; may be one of the others
+    #[arg(value_name = "OUT")]
+    out: PathBuf,
+    /// Files of sketches
+    #[arg(value_name = "FILE", required = true)]
+    sketches: Vec<PathBuf>,
+}
+
+pub(crate) fn run(args: &UnionArgs) -> Result<Exit> {
+    let union = file::read_union(&args.sketches)?;
+    file::write(&args.out, &union)?;
+    let (out, estimate) = (args.out.display(), words::estimate(&union.estimate_with_error()));
+    write_line(format_args!("wrote {out}; distinct keys: {estimate}"))?;
+    Ok(Exit::Done)
+}
