@@ -6,7 +6,7 @@
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
     group_pointer, header, manifest, map, model, piece, pointer, request, rows, salvage, signature,
-    sketch,    table, topology, tree, varint, version, wal,
+    sketch, table, topology, tree, varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},

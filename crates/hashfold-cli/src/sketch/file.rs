@@ -25,13 +25,16 @@ pub(super) fn read_if_any(path: &Path) -> Result<Option<Hll>> {
 pub(super) fn read(path: &Path) -> Result<Hll> {
     read_if_any(path)?.ok_or_else(|| {
         let path = path.display();
-        Failure::usage(format!("{path}: there is no sketch here; `hashfold sketch add {path}` makes one"))
+        Failure::usage(format!(
+            "{path}: there is no sketch here; `hashfold sketch add {path}` makes one"
+        ))
     })
 }
 
 /// Replaces a sketch by another, or makes the file. Durable when this returns.
 pub(super) fn write(path: &Path, sketch: &Hll) -> Result<()> {
-    let path = std::path::absolute(path).map_err(|error| Failure::io(path.display(), "find", &error))?;
+    let path =
+        std::path::absolute(path).map_err(|error| Failure::io(path.display(), "find", &error))?;
     Ok(replace_file(&OsDisk, &path, |file| file.write_at(0, &sketch.to_bytes()))?)
 }
 

@@ -23,12 +23,15 @@ const ESTIMATE_MAX: f64 = (1_u128 << 64) as f64;
 /// Estimates the number of distinct keys, 0 to 2⁶⁴; `q` + 1 is the largest value of a register.
 pub(super) fn estimate(histogram: &Histogram, q: usize) -> f64 {
     let m = f64::from(histogram.iter().sum::<u32>());
+    if m == 0.0 {
+        return 0.0;
+    }
     let mut z = m * tau(1.0 - f64::from(histogram[q + 1]) / m);
     for count in histogram[1..=q].iter().rev() {
         z = 0.5 * (z + f64::from(*count));
     }
     z += m * sigma(f64::from(histogram[0]) / m);
-    if m > 0.0 { (m * m / (2.0 * LN_2 * z)).min(ESTIMATE_MAX) } else { 0.0 }
+    (m * m / (2.0 * LN_2 * z)).min(ESTIMATE_MAX)
 }
 
 /// σ(x) = x + Σ x^(2^k)·2^(k−1) for k from 1 on: what registers that are 0 add.
@@ -42,8 +45,7 @@ fn sigma(mut x: f64) -> f64 {
         let before = z;
         z += x * y;
         y += y;
-        // Also ends for what is no number.
-        if !(z > before) {
+        if z <= before {
             return z;
         }
     }
@@ -60,7 +62,7 @@ fn tau(mut x: f64) -> f64 {
         let before = z;
         y *= 0.5;
         z -= (1.0 - x) * (1.0 - x) * y;
-        if !(z < before) {
+        if z >= before {
             return z / 3.0;
         }
     }

@@ -304,7 +304,11 @@ impl Counts {
             };
         }
         let inverse = invert(&information).filter(|_| is_positive(&information));
-        inverse.unwrap_or([[VARIANCE_MAX, 0.0, 0.0], [0.0, VARIANCE_MAX, 0.0], [0.0, 0.0, VARIANCE_MAX]])
+        inverse.unwrap_or([
+            [VARIANCE_MAX, 0.0, 0.0],
+            [0.0, VARIANCE_MAX, 0.0],
+            [0.0, 0.0, VARIANCE_MAX],
+        ])
     }
 
     /// Returns the step of Newton's method, or one along the gradient where that leads nowhere.
