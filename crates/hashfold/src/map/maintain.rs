@@ -104,8 +104,8 @@ pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
     let mut groups: Vec<Arc<Group>> = Vec::new();
     while core.buffered_bytes() > goal {
         own_numbers(core);
-        // If another thread is writing, its progress may suffice. Locks are short, so that no
-        // thread waits for more than one flush.
+        // If another thread is writing, its progress may suffice. Each lock is held for one flush or
+        // one merge.
         let Some(_moving) = core.moving_or_released() else { continue };
         if groups.is_empty() {
             groups = core.directory.all();

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`joint`] maximizes the likelihood of all registers. [`inclusion_exclusion`] computes x as
-//! |A| + |B| − |A ∪ B|, with its true error: the three estimates are not independent. Both are exact
-//! about their error; the first has a third of it where the intersection is small.
+//! |A| + |B| − |A ∪ B|, with its true error: the three estimates are not independent. The first has
+//! less than half of the error where the intersection is a twentieth of the sets or less.
 
 use super::{Hll, estimate::VALUES, interval::Estimate};
 use crate::error::Result;
