@@ -16,7 +16,7 @@ pub const ALIGNMENT: usize = 4096;
 ///
 /// Large pages are not requested: if physical memory is fragmented, making one takes longer than
 /// the small pages.
-const MAPPED_MIN: usize = 1 << 17;
+const MAPPED_MIN: usize = 1 << 16;
 
 /// Bytes in memory whose address is a multiple of [`ALIGNMENT`].
 pub struct Buffer {

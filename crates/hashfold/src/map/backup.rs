@@ -50,7 +50,7 @@ fn copy_group(
     let mut entries = Entries::read(&*core.space.file, core.identity, part)?;
     while entries.advance() {
         let change = entries.entry()?;
-        batch.push(match change.content.value {
+        let change = match change.content.value {
             Value::Large(pointer) => {
                 let owner = view.owner(pointer.first);
                 let value = large::read(&*core.space.file, core.identity.id, pointer, owner)?;
@@ -60,7 +60,8 @@ fn copy_group(
                 Change { content, ..change }
             }
             Value::Tombstone | Value::Inline(_) => change,
-        });
+        };
+        batch.push(change, 0);
         watch.add(1)?;
     }
     let owner = |first| owners.get(first);

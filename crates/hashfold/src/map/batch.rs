@@ -40,13 +40,25 @@ fn tag_of(form: Form) -> u8 {
 }
 
 impl Batch {
-    /// Appends a change.
-    pub(super) fn push(&mut self, change: Change<'_>) {
-        let item = Item::new(change, self.bytes.len() as u32);
+    /// Appends a change. Those of a lower age replace it.
+    pub(super) fn push(&mut self, change: Change<'_>, age: u16) {
+        let mut item = Item::new(change, self.bytes.len() as u32);
+        item.age = age;
         self.bytes.extend_from_slice(change.key);
         change.content.encode(&mut self.bytes);
         self.bytes.push(tag_of(item.form));
         self.items.push(item);
+    }
+
+    /// Removes all entries, and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.items.clear();
+        self.bytes.clear();
+    }
+
+    /// Returns the memory of the batch, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.items.capacity() * size_of::<Item>() + self.bytes.capacity()
     }
 
     /// Makes room for this number of entries, with keys and values of this size together.
@@ -56,14 +68,13 @@ impl Batch {
         self.bytes.reserve(bytes + entries);
     }
 
-    /// Sorts the entries from `start` on by (hash, key), and keeps of each key the one that was pushed
-    /// first.
+    /// Sorts the entries from `start` on by (hash, key), and keeps of each key that of the lowest age. Needs
+    /// no further memory.
     pub(super) fn settle(&mut self, start: usize) {
         let bytes = &self.bytes;
         let key = |item: &Item| &bytes[item.start as usize..][..usize::from(item.key_size)];
         let order = |a: &Item, b: &Item| a.hash.cmp(&b.hash).then_with(|| key(a).cmp(key(b)));
-        // Stable, and fast where the entries are a few sorted sequences.
-        self.items[start..].sort_by(order);
+        self.items[start..].sort_unstable_by(|a, b| order(a, b).then_with(|| a.age.cmp(&b.age)));
         let mut end = start;
         for i in start..self.items.len() {
             let item = self.items[i];
@@ -171,7 +182,7 @@ mod tests {
         for fence in fences {
             let hash = KeyHash::from_bits(u128::from(*fence) << 96);
             let content = Content::lasting(Value::Inline(&[2; 800]));
-            batch.push(Change { hash, key: &[1; 500], content });
+            batch.push(Change { hash, key: &[1; 500], content }, 0);
         }
         let starts = cut(&batch.items, |hash| (hash.bits() >> 96) as u32);
         assert_eq!(starts, expected);
@@ -186,11 +197,12 @@ mod tests {
     }
 
     #[test]
-    fn of_each_key_the_first_change_is_kept_in_order() {
+    fn of_each_key_the_newest_change_is_kept_in_order() {
         let mut batch = Batch::default();
         let push = |batch: &mut Batch, hash: u128, key: &[u8], value: Option<&[u8]>| {
             let content = Content::lasting(value.map_or(Value::Tombstone, Value::Inline));
-            batch.push(Change { hash: KeyHash::from_bits(hash), key, content });
+            let age = batch.items.len() as u16;
+            batch.push(Change { hash: KeyHash::from_bits(hash), key, content }, age);
         };
         push(&mut batch, 9, b"before", Some(b"stays"));
         for (hash, key, value) in [

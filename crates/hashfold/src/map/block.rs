@@ -349,7 +349,7 @@ mod tests {
         let mut batch = Batch::default();
         for (key, bytes) in pairs {
             let content = content(*bytes);
-            batch.push(Change { hash: KeyHash::of(key, SEED), key, content });
+            batch.push(Change { hash: KeyHash::of(key, SEED), key, content }, 0);
         }
         batch.settle(0);
         batch

@@ -4,6 +4,7 @@
 //! flush or merge at a time), stripes (writers), the directory, a group. `syncing` is taken last.
 
 use super::{
+    batch::Batch,
     block::{BLOCK_SIZE, BlockId, BlockKind, encode},
     directory::Directory,
     group::Group,
@@ -78,6 +79,9 @@ pub(super) struct Core {
     has_failed: AtomicBool,
     /// Held during a sync of the data file.
     syncing: Mutex<()>,
+    /// The batch of the last merge or flush, empty: without it, memory of this size would be allocated
+    /// and freed all the time, and leave the heap in pieces.
+    spare: Mutex<Batch>,
 }
 
 /// The last checkpoint.
@@ -184,7 +188,20 @@ impl Core {
             latest_time: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             syncing: Mutex::new(()),
+            spare: Mutex::default(),
         }
+    }
+
+    /// Calls `work` with an empty batch, whose memory is used again.
+    pub(super) fn with_batch<T>(&self, work: impl FnOnce(&mut Batch) -> T) -> T {
+        let spare = || self.spare.lock().expect("nothing panics under this lock");
+        let mut batch = std::mem::take(&mut *spare());
+        let result = work(&mut batch);
+        batch.clear();
+        if batch.memory() <= self.options.shape.spare_bytes {
+            *spare() = batch;
+        }
+        result
     }
 
     /// Returns the log.

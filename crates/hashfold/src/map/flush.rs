@@ -31,8 +31,12 @@ struct Part {
 /// # Errors
 /// After an error, the changes are still in RAM.
 pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
+    core.with_batch(|batch| flush_with(core, groups, batch))
+}
+
+/// Does what [`flush`] does, with an empty batch.
+fn flush_with(core: &Core, groups: &[Arc<Group>], batch: &mut Batch) -> Result<()> {
     let now = core.now();
-    let mut batch = Batch::default();
     let mut parts = Vec::new();
     for group in groups {
         let lists = group.state().end_active(core.identity.seed).to_vec();
@@ -40,7 +44,7 @@ pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
             continue;
         }
         let start = batch.items.len();
-        read_lists(&lists, now, &mut batch);
+        read_lists(&lists, now, batch);
         parts.push(Part { group: group.clone(), lists, items: start..batch.items.len() });
     }
     let mut starts = Vec::new();
@@ -56,7 +60,7 @@ pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
         core.write_blocks(BlockKind::Packets, (&batch.items, &batch.bytes), &starts)?;
     let blocks: Vec<Arc<Blocks>> = blocks.split().into_iter().map(Arc::new).collect();
     for part in &parts {
-        let packets = packets(&batch, &starts, part, (&blocks, write))?;
+        let packets = packets(batch, &starts, part, (&blocks, write))?;
         install(core, part, packets);
     }
     core.counters.flushes.fetch_add(1, SeqCst);

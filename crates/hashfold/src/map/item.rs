@@ -106,10 +106,12 @@ pub(super) struct Item {
     /// Size of a large value in bytes; 0 if the value is not large.
     pub(super) large_size: u32,
     pub(super) form: Form,
+    /// Rank of the list or of the blocks that the entry is from: 0 is the newest.
+    pub(super) age: u16,
 }
 
 impl Item {
-    /// Makes the item of a change, which is at `start` of the bytes of the batch.
+    /// Makes the newest item of a change, which is at `start` of the bytes of the batch.
     pub(super) fn new(change: Change<'_>, start: u32) -> Item {
         let Change { hash, key, content } = change;
         let (value_size, large_size) = match content.value {
@@ -118,7 +120,7 @@ impl Item {
             Value::Large(pointer) => (POINTER_SIZE as u16, pointer.size),
         };
         let (key_size, form) = (key.len() as u16, content.form());
-        Item { hash, start, key_size, value_size, large_size, form }
+        Item { hash, start, key_size, value_size, large_size, form, age: 0 }
     }
 
     /// Returns the size of the value or of the pointer to it in bytes, or `None` for a tombstone.

@@ -40,6 +40,17 @@ impl Source {
         !stored.packets.is_empty() || !lists.is_empty() || stored.expiries().has_expired(core.now())
     }
 
+    /// Returns the number of entries and their size in bytes: upper bounds.
+    fn sizes(&self) -> (usize, usize) {
+        let Source { stored, lists, .. } = self;
+        let lists = lists.iter().map(|list| list.sizes());
+        let packets = stored.packets.iter().map(|packet| packet.sizes);
+        let all = lists.chain(packets).chain(stored.span.iter().map(|span| span.sizes));
+        all.fold((0, 0), |(entries, bytes), sizes| {
+            (entries + sizes.entries as usize, bytes + sizes.bytes as usize)
+        })
+    }
+
     /// Returns the owner of a large value.
     fn owner(&self, first: u64) -> Option<&Owner> {
         let in_lists = self.lists.iter().find_map(|list| list.owners.get(first));
@@ -72,20 +83,33 @@ pub(super) fn join(core: &Core, range: Prefix, groups: &[Arc<Group>]) -> Result<
 
 /// Merges groups that divide a key range to one group, or to several if it is too large.
 fn merge_all_of(core: &Core, range: Prefix, sources: &[Source]) -> Result<()> {
-    let mut batch = Batch::default();
-    let now = core.now();
-    for Source { stored, lists, .. } in sources {
-        let part = Part { stored, lists, hashes: &stored.prefix.hashes(), now };
-        read_group(&*core.space.file, core.identity, part, &mut batch)?;
-    }
-    let mut new = Vec::new();
-    let owner = |first: u64| sources.iter().find_map(|source| source.owner(first));
-    write_spans(core, range, (&batch.items, &batch.bytes), &owner, &mut new)?;
+    let new = core.with_batch(|batch| write_merged(core, range, sources, batch))?;
     install(core, range, sources, new);
     let freed: u64 = sources.iter().map(|source| source.stored.packet_bytes()).sum();
     core.counters.packet_bytes.fetch_sub(freed, SeqCst);
     core.counters.merges.fetch_add(1, SeqCst);
     Ok(())
+}
+
+/// Reads groups that divide a key range to a batch, and writes what they are together.
+fn write_merged(
+    core: &Core,
+    range: Prefix,
+    sources: &[Source],
+    batch: &mut Batch,
+) -> Result<Vec<Stored>> {
+    let now = core.now();
+    let sizes = sources.iter().map(Source::sizes);
+    let sizes = sizes.fold((0, 0), |sum, sizes| (sum.0 + sizes.0, sum.1 + sizes.1));
+    batch.reserve(sizes.0, sizes.1);
+    for Source { stored, lists, .. } in sources {
+        let part = Part { stored, lists, hashes: &stored.prefix.hashes(), now };
+        read_group(&*core.space.file, core.identity, part, batch)?;
+    }
+    let mut new = Vec::new();
+    let owner = |first: u64| sources.iter().find_map(|source| source.owner(first));
+    write_spans(core, range, (&batch.items, &batch.bytes), &owner, &mut new)?;
+    Ok(new)
 }
 
 /// Writes the span of a key range, in halves while it has more blocks than a group may have.

@@ -67,6 +67,8 @@ pub(super) struct Shape {
     pub(super) buffer_bytes: usize,
     /// Memory for packets: their Bloom filters and addresses, in bytes.
     pub(super) packet_bytes: u64,
+    /// Memory that is kept for the next merge, in bytes.
+    pub(super) spare_bytes: usize,
 }
 
 impl Shape {
@@ -83,6 +85,7 @@ impl Shape {
             // With a quarter for packets, the rest is for merges, and for what an allocator loses.
             buffer_bytes: (rest / 5 * 2).min(BUFFER_BYTES_MAX),
             packet_bytes: rest as u64 / 4,
+            spare_bytes: rest / 10,
         }
     }
 }

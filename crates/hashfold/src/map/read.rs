@@ -4,7 +4,7 @@ use super::{
     batch::Batch,
     block::{BLOCK_SIZE, Block, BlockId},
     core::Identity,
-    item::{Change, Item},
+    item::Change,
     list::List,
     span::Stored,
 };
@@ -61,12 +61,12 @@ pub(super) fn read_lists(lists: &[Arc<List>], now: u64, batch: &mut Batch) {
 }
 
 fn push_lists(lists: &[Arc<List>], hashes: &RangeInclusive<KeyHash>, now: u64, batch: &mut Batch) {
-    for list in lists {
+    for (list, age) in lists.iter().zip(0..) {
         let sizes = list.sizes();
         batch.reserve(sizes.entries as usize, sizes.bytes as usize);
         list.for_each(|change| {
             if hashes.contains(&change.hash) {
-                batch.push(Change { content: change.content.at(now), ..change });
+                batch.push(Change { content: change.content.at(now), ..change }, age);
             }
         });
     }
@@ -100,11 +100,11 @@ pub(super) fn read_group(
     Ok(())
 }
 
-/// Appends all that blocks have of a part of a group, newest blocks first.
+/// Appends all that blocks have of a part of a group.
 fn push_blocks(
     file: &dyn BlockFile,
     Identity { seed, id }: Identity,
-    Part { stored, hashes, now, .. }: Part<'_>,
+    Part { stored, lists, hashes, now }: Part<'_>,
     batch: &mut Batch,
 ) -> Result<()> {
     let blocks = stored.span_part(hashes);
@@ -116,31 +116,21 @@ fn push_blocks(
         offset: first.number * BLOCK_SIZE as u64,
         len: count * BLOCK_SIZE,
     };
-    let start = batch.items.len();
     // The device answers in an order of its own.
-    let mut parts = vec![0..0; places.len()];
     file.read_many(&mut places.iter().map(extent), &mut |i, bytes| {
-        let (first, from) = (places[i].0, batch.items.len());
-        for (bytes, number) in bytes.chunks_exact(BLOCK_SIZE).zip(first.number..) {
-            push_block(file, bytes, BlockId { number, ..first }, (hashes, seed, now), batch)?;
-        }
-        parts[i] = from..batch.items.len();
-        Ok(())
-    })?;
-    if !parts.is_sorted_by_key(|part| part.start) {
-        let items: Vec<Item> =
-            parts.into_iter().flat_map(|part| &batch.items[part]).copied().collect();
-        batch.items.truncate(start);
-        batch.items.extend(items);
-    }
-    Ok(())
+        let (first, age) = (places[i].0, (lists.len() + i) as u16);
+        let mut blocks = bytes.chunks_exact(BLOCK_SIZE).zip(first.number..);
+        blocks.try_for_each(|(bytes, number)| {
+            let id = BlockId { number, ..first };
+            push_block(file, (bytes, id, age), (hashes, seed, now), batch)
+        })
+    })
 }
 
 /// Appends the entries of a block that have these hashes to a batch.
 fn push_block(
     file: &dyn BlockFile,
-    bytes: &[u8],
-    id: BlockId,
+    (bytes, id, age): (&[u8], BlockId, u16),
     (hashes, seed, now): (&RangeInclusive<KeyHash>, Seed, u64),
     batch: &mut Batch,
 ) -> Result<()> {
@@ -152,7 +142,7 @@ fn push_block(
             if entry.hash > *hashes.end() {
                 break;
             }
-            batch.push(Change { content: entry.content.at(now), ..entry });
+            batch.push(Change { content: entry.content.at(now), ..entry }, age);
         }
         Ok(())
     };

@@ -37,6 +37,7 @@ pub(super) fn tiny(env: Env) -> MapOptions {
             first_depth: 0,
             buffer_bytes: 24 << 10,
             packet_bytes: 12_000,
+            spare_bytes: 16 << 10,
         },
         wal_bytes: 64 << 10,
         ..MapOptions::new().env(env).seed(SEED)

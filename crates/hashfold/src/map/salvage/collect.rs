@@ -75,9 +75,8 @@ impl<'a> Collector<'a> {
 
     /// Adds a change, which is newer than those before it.
     pub(super) fn push(&mut self, change: Change<'_>) -> Result<()> {
-        self.batch.items.clear();
-        self.batch.bytes.clear();
-        self.batch.push(change);
+        self.batch.clear();
+        self.batch.push(change, 0);
         let Entry { key, value, .. } = self.batch.entry(0);
         self.sorter.push(key, value)?;
         self.summary.add(key, None);

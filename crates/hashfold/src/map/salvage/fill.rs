@@ -83,7 +83,7 @@ impl NewGroup {
     /// Adds the current entry.
     fn push(&mut self, from: &Salvage, new: &Core) -> Result<()> {
         let (change, large) = from.change();
-        self.batch.push(match change.content.value {
+        let change = match change.content.value {
             Value::Large(_) => {
                 let (pointer, owner) = new.write_large(large)?;
                 self.owners.insert(&owner);
@@ -91,7 +91,8 @@ impl NewGroup {
                 Change { content, ..change }
             }
             Value::Tombstone | Value::Inline(_) => change,
-        });
+        };
+        self.batch.push(change, 0);
         Ok(())
     }
 
