@@ -20,7 +20,7 @@ pub const PRECISION_MAX: u8 = 18;
 /// the memory of a dense one.
 const SPARSE_FRACTION: usize = 8;
 /// Number of bits for the value in a sparse entry.
-const VALUE_BITS: u32 = 8;
+pub(super) const VALUE_BITS: u32 = 8;
 
 /// A HyperLogLog sketch: the number of distinct keys, in 2^precision bytes of RAM, with a relative
 /// standard error of about 1.04 / √(2^precision).
@@ -70,6 +70,16 @@ impl Hll {
             return Err(Error::argument("precision of a sketch", expected, precision));
         }
         Ok(Hll { family, precision, registers: Registers::Sparse(Vec::new()) })
+    }
+
+    /// Makes a sketch of registers that are not 0, ascending: index and value, as in [`Registers::Sparse`].
+    pub(super) fn of_registers(family: Family, precision: u8, entries: Vec<u32>) -> Hll {
+        let is_many = entries.len() > (1 << precision) / SPARSE_FRACTION;
+        let mut sketch = Hll { family, precision, registers: Registers::Sparse(entries) };
+        if is_many {
+            sketch.spread();
+        }
+        sketch
     }
 
     /// Makes the sketch of a run's keys, without those that are deleted, with the run's seed.
