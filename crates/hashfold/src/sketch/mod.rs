@@ -42,7 +42,7 @@ mod tests;
 
 pub use self::{
     family::Family,
-    groups::{GroupBuilder, GroupOptions, GroupRun, GroupUnion},
+    groups::{GroupBuilder, GroupOptions, GroupRun, GroupStats, GroupUnion},
     hll::{Hll, PRECISION_MAX, PRECISION_MIN},
     interval::Estimate,
     joint::{Joint, Usable, inclusion_exclusion, joint},

@@ -62,6 +62,11 @@ impl GroupOptions {
         GroupOptions { seed, ..self }
     }
 
+    /// Returns the seed that the groups are hashed with.
+    pub fn group_seed(&self) -> Seed {
+        self.seed
+    }
+
     /// Sets the memory budget, in bytes, at least [`MEMORY_BYTES_MIN`].
     #[must_use]
     pub fn memory(self, memory_bytes: usize) -> GroupOptions {
