@@ -159,8 +159,11 @@ fn groups_are_counted_by_name_and_by_size() {
     assert_eq!(named.text().lines().count(), 3);
     // A group is a sketch where a file is one.
     work.ok("sketch union six.hll visits:country-6");
-    fs::write(work.path("one.txt"), sets["country-6"].iter().map(|i| format!("{i}\n")).collect::<String>())
-        .unwrap();
+    fs::write(
+        work.path("one.txt"),
+        sets["country-6"].iter().map(|i| format!("{i}\n")).collect::<String>(),
+    )
+    .unwrap();
     work.ok("sketch add plain.hll --keys one.txt --precision 12");
     assert_eq!(fs::read(work.path("six.hll")).unwrap(), fs::read(work.path("plain.hll")).unwrap());
     let shared = "sketch intersect visits:country-6 plain.hll --json";

@@ -81,7 +81,7 @@ pub(super) fn run(bench: &SketchBench, report: &Report, folder: &Path) -> Result
     };
     scene.source();
     let table = scene.group()?;
-    scene.check(&table, "groups")?;
+    scene.check(&table)?;
     scene.union(&table)
 }
 
@@ -153,7 +153,7 @@ impl Scene<'_> {
     }
 
     /// Compares every estimate with the number of distinct keys of its group.
-    fn check(&self, table: &Table, name: &str) -> Result<()> {
+    fn check(&self, table: &Table) -> Result<()> {
         let counts = Rows(self.bench).counts();
         let (mut scan, mut groups, mut sum, mut keys) = (table.scan(), 0, 0.0, 0.0);
         let mut error_max = 0.0_f64;
@@ -180,8 +180,8 @@ impl Scene<'_> {
         ensure(mean.abs() <= limit, || {
             format!("the mean error is {mean}, expected {limit} at most")
         })?;
-        self.say(&format!("{name}.mean_error"), mean.abs(), "");
-        self.say(&format!("{name}.max_error"), error_max, "");
+        self.say("mean_error", mean.abs(), "");
+        self.say("max_error", error_max, "");
         Ok(())
     }
 

@@ -34,6 +34,11 @@ pub(super) struct Shard {
 /// Memory of each group while the shard is written, in bytes: its hash, number, and place in the log.
 const ORDER_BYTES: usize = size_of::<(u64, u32)>() + size_of::<usize>();
 
+/// Callback that gets a group, and its part of the log.
+type VisitRows<'a> = dyn FnMut(&[u8], &[u64]) -> Result<()> + 'a;
+/// Callback that gets a group, and its registers.
+type VisitEntries<'a> = dyn FnMut(&[u8], &mut Vec<u32>) -> Result<()> + 'a;
+
 /// Returns the capacity of a vector that grows to hold `needed` elements.
 pub(super) fn grown(capacity: usize, needed: usize) -> usize {
     if needed <= capacity { capacity } else { needed.max(capacity + capacity / 4) }
@@ -115,7 +120,7 @@ impl Shard {
     }
 
     /// Calls `visit` with each group, in hash order, and its part of the log, which is collapsed.
-    fn visit(&mut self, visit: &mut dyn FnMut(&[u8], &[u64]) -> Result<()>) -> Result<()> {
+    fn visit(&mut self, visit: &mut VisitRows<'_>) -> Result<()> {
         self.note_memory(self.groups.len() * ORDER_BYTES + self.setup.plan.block_bytes);
         let (groups, log, seed) = (&self.groups, &self.log, self.setup.options.seed);
         let hash = |number: u32| KeyHash::of(groups.group(number as usize), seed);
@@ -172,11 +177,7 @@ impl Shard {
     }
 
     /// Merges segments: calls `visit` with each group, and its registers.
-    fn merge(
-        &mut self,
-        segments: Vec<Segment>,
-        visit: &mut dyn FnMut(&[u8], &mut Vec<u32>) -> Result<()>,
-    ) -> Result<()> {
+    fn merge(&mut self, segments: Vec<Segment>, visit: &mut VisitEntries<'_>) -> Result<()> {
         let Setup { options, plan, file } = &*self.setup.clone();
         let blocks = (segments.len() + 1) * plan.block_bytes;
         self.note_memory(blocks + segments.iter().map(Segment::memory_bytes).sum::<usize>());
