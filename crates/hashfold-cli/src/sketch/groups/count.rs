@@ -128,7 +128,7 @@ impl Counts {
     fn write(&mut self, group: &[u8], count: &Count) -> Result<()> {
         let mut row = Vec::new();
         let values = [count.distinct, count.low, count.high].map(Value::Uint);
-        self.schema.encode(values.into_iter(), &mut row).expect("all columns are unsigned numbers");
+        self.schema.encode(values, &mut row).expect("all columns are unsigned numbers");
         self.out.entry(group, &row)
     }
 }

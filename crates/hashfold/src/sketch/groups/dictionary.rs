@@ -1,6 +1,5 @@
 //! The groups of a shard and their numbers.
 
-use super::shard::grown;
 use crate::run::KEY_BYTES_MAX;
 
 /// Groups, numbered in the order in which they came.
@@ -105,6 +104,11 @@ impl Dictionary {
     fn start(&self, tag: u32) -> usize {
         tag as usize & (self.slots.len() - 1)
     }
+}
+
+/// Returns the capacity of a vector that grows to hold `needed` elements.
+pub(super) fn grown(capacity: usize, needed: usize) -> usize {
+    if needed <= capacity { capacity } else { needed.max(capacity + capacity / 4) }
 }
 
 /// Makes room for `more` elements, by steps of a quarter.

@@ -1,7 +1,7 @@
 //! The groups whose hashes begin with some bits.
 
 use super::{
-    dictionary::{self, Dictionary},
+    dictionary::{Dictionary, grown, reserve},
     entries,
     inbox::Inbox,
     options::{GroupOptions, MemoryPlan},
@@ -39,11 +39,6 @@ type VisitRows<'a> = dyn FnMut(&[u8], &[u64]) -> Result<()> + 'a;
 /// Callback that gets a group, and its registers.
 type VisitEntries<'a> = dyn FnMut(&[u8], &mut Vec<u32>) -> Result<()> + 'a;
 
-/// Returns the capacity of a vector that grows to hold `needed` elements.
-pub(super) fn grown(capacity: usize, needed: usize) -> usize {
-    if needed <= capacity { capacity } else { needed.max(capacity + capacity / 4) }
-}
-
 impl Shard {
     pub(super) fn new(setup: Arc<Setup>) -> Shard {
         let (groups, log) = (Dictionary::default(), Vec::new());
@@ -70,7 +65,7 @@ impl Shard {
             }
         }
         self.groups.reserve(inbox.len(), inbox.group_bytes());
-        dictionary::reserve(&mut self.log, inbox.len());
+        reserve(&mut self.log, inbox.len());
         self.note_memory(0);
         Ok(())
     }
