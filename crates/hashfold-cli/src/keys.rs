@@ -90,6 +90,20 @@ impl KeyArgs {
         if self.reads_standard_input() { &[] } else { &self.keys }
     }
 
+    /// Returns all that is given as names of files; without any, that of standard input.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let text = |name: &OsString| match name.to_str() {
+            Some(name) => Ok(name.to_owned()),
+            None => Err(Failure::usage(format!(
+                "{}: the name of the file is not UTF-8; pass the file on standard input",
+                name.to_string_lossy()
+            ))),
+        };
+        let given = self.keys.iter().map(text).collect::<Result<Vec<_>>>()?;
+        let all = [given, self.files.clone()].concat();
+        Ok(if all.is_empty() { vec!["-".to_owned()] } else { all })
+    }
+
     /// Whether keys come from standard input.
     pub(crate) fn reads_standard_input(&self) -> bool {
         self.keys == ["-"] || self.files.iter().any(|file| file == "-")

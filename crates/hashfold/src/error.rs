@@ -172,6 +172,13 @@ pub enum ErrorKind {
         /// The kind of data set that was found.
         got: &'static str,
     },
+    /// The value of a key cannot be used.
+    Value {
+        /// The key.
+        key: Box<[u8]>,
+        /// The reason.
+        reason: Box<Error>,
+    },
     /// Keys that are to be combined are hashed with different seeds.
     WrongSeed {
         /// The seed that was expected.
@@ -373,6 +380,9 @@ impl fmt::Display for ErrorKind {
                 "keys are hashed with seed {got}, expected {expected}; sort the entries again with \
                  the seed {expected}"
             ),
+            ErrorKind::Value { key, reason } => {
+                write!(f, "the value of the key \"{}\": {reason}", preview(key))
+            }
             ErrorKind::Exists => f.write_str("already exists"),
             ErrorKind::Absent => f.write_str("there is no data set here"),
             ErrorKind::Unpublished => {
@@ -415,6 +425,7 @@ impl ErrorKind {
             | ErrorKind::Missing { .. }
             | ErrorKind::Order { .. } => ErrorClass::Damage,
             ErrorKind::DuplicateKey { .. } | ErrorKind::Limit { .. } => ErrorClass::Input,
+            ErrorKind::Value { reason, .. } => reason.class(),
             ErrorKind::Argument { .. }
             | ErrorKind::WrongKind { .. }
             | ErrorKind::WrongSeed { .. }
@@ -479,6 +490,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.0.kind {
             ErrorKind::Io { source, .. } => Some(source.as_ref()),
+            ErrorKind::Value { reason, .. } => Some(reason.as_ref()),
             _ => None,
         }
     }

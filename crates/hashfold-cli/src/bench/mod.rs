@@ -14,6 +14,7 @@ mod random;
 mod rows;
 #[cfg(all(feature = "deploy", feature = "serve"))]
 mod serve;
+mod sketch;
 mod store;
 mod table;
 mod times;
@@ -47,6 +48,8 @@ enum Part {
     Filter(FilterBench),
     /// Measure maps: load, updates, lookups, durable commits, space, recovery
     Map(MapBench),
+    /// Measure sketches: a sketch for each group of rows
+    Sketch(SketchBench),
     /// Measure servers: lookups, overload, publishing and transfers under readers
     #[cfg(all(feature = "deploy", feature = "serve"))]
     Serve(ServeBench),
@@ -264,6 +267,50 @@ pub(crate) struct MapBench {
     pub(crate) json: bool,
 }
 
+/// Options for measuring sketches.
+#[derive(Debug, Args)]
+pub(crate) struct SketchBench {
+    /// Rows that are grouped
+    #[arg(long, default_value = "20e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) rows: u64,
+
+    /// Groups of the rows
+    #[arg(long, default_value = "200e3", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) groups: u64,
+
+    /// Precision of the sketches
+    #[arg(long, default_value_t = 14, value_name = "P", value_parser = clap::value_parser!(u8).range(4..=18))]
+    pub(crate) precision: u8,
+
+    /// Memory budget of the groups
+    #[arg(long, default_value = "256MiB", value_parser = units::parse_memory, value_name = "SIZE")]
+    pub(crate) memory: usize,
+
+    /// Folder for the data, on the device to be measured; needs 30 bytes of free space per row
+    #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Group of measurements; may be repeated [default: all]
+    #[arg(long, value_name = "GROUP", value_parser = ["groups"])]
+    pub(crate) only: Vec<String>,
+
+    /// Number of rounds; more than one print medians and ranges, at the end
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+
+    /// Seed of the generated rows
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Threads besides the main one
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = units::parse_threads)]
+    pub(crate) threads: usize,
+
+    /// Print one JSON object per measurement
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Options for measuring servers.
 #[cfg(all(feature = "deploy", feature = "serve"))]
 #[derive(Debug, Args)]
@@ -340,6 +387,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         Part::Map(bench) => {
             let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
             in_rounds(&report, bench.rounds, || map::run(bench, &report))?;
+        }
+        Part::Sketch(bench) => {
+            let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
+            in_rounds(&report, bench.rounds, || sketch::run(bench, &report))?;
         }
         #[cfg(all(feature = "deploy", feature = "serve"))]
         Part::Serve(bench) => {

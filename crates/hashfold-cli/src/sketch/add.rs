@@ -1,6 +1,10 @@
 //! `hashfold sketch add`: inserts keys into a sketch.
 
-use super::{file, words};
+use super::{
+    file,
+    groups::{Call, GroupArgs},
+    words,
+};
 use crate::{
     failure::{Exit, Failure, Result},
     keys::KeyArgs,
@@ -17,23 +21,29 @@ use std::{path::PathBuf, time::Instant};
 
 /// Memory for keys that wait to be inserted, in bytes.
 const KEYS_BYTES: usize = 64 << 20;
-const PRECISION: u8 = 14;
+pub(super) const PRECISION: u8 = 14;
 
 /// Insert keys into a sketch, which is made if there is none
 ///
 /// Keys are given as arguments, with --keys FILE, or on standard input. Without --key, each line of a
 /// file is a key, without its line end. Files may be compressed with gzip or zstd.
 ///
-/// The sketch is replaced when all keys were read: a command that is stopped or killed changes nothing.
+/// With --by, rows are grouped: `sketch add DIR --by COL --key COL FILE...` makes a table with a sketch for
+/// each group, which `sketch count DIR GROUP` and `hashfold get` read.
+///
+/// The sketch, or the table, is replaced when all keys were read: a command that is stopped or killed
+/// changes nothing.
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
-    /// File of the sketch
+    /// File of the sketch; with --by, folder of the groups
     #[arg(value_name = "FILE")]
     sketch: PathBuf,
     #[command(flatten)]
     keys: KeyArgs,
     #[command(flatten)]
     files: FileArgs,
+    #[command(flatten)]
+    groups: GroupArgs,
     /// Precision of a new sketch, 4 to 18: it takes up to 3/4 · 2^P bytes, and the standard error of
     /// its estimate is 1.04 / √2^P [default: 14]
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u8).range(
@@ -46,6 +56,16 @@ pub(crate) struct AddArgs {
 }
 
 pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
+    if args.groups.is_given() {
+        return args.groups.run(&Call {
+            folder: &args.sketch,
+            inputs: args.keys.names()?,
+            files: &args.files,
+            precision: args.precision,
+            json: args.json,
+        });
+    }
+    file::refuse_folder(&args.sketch, "name the columns with --by COL --key COL to add rows")?;
     args.keys.refuse_files()?;
     let mut sketch = args.open()?;
     let stop = Stop::on_signals()?;

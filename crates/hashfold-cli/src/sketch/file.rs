@@ -1,5 +1,6 @@
 //! Files of sketches.
 
+use super::groups::{self, Groups};
 use crate::failure::{Failure, Result};
 use hashfold::{
     error::Place,
@@ -21,8 +22,25 @@ pub(super) fn read_if_any(path: &Path) -> Result<Option<Hll>> {
     Ok(Some(sketch))
 }
 
-/// Reads a sketch.
+/// Refuses a folder where a file of a sketch is expected; `hint` says what to do.
+pub(super) fn refuse_folder(path: &Path, hint: &str) -> Result<()> {
+    match path.is_dir() {
+        false => Ok(()),
+        true => {
+            let path = path.display();
+            Err(Failure::usage(format!(
+                "{path}: is a folder, expected the file of a sketch; {hint}"
+            )))
+        }
+    }
+}
+
+/// Reads a sketch: a file, or `DIR:GROUP`.
 pub(super) fn read(path: &Path) -> Result<Hll> {
+    if let Some((folder, group)) = groups::split(path).filter(|_| !path.exists()) {
+        return Groups::open(folder)?.get(group.as_bytes());
+    }
+    refuse_folder(path, "one group of a table is DIR:GROUP")?;
     read_if_any(path)?.ok_or_else(|| {
         let path = path.display();
         Failure::usage(format!(

@@ -1,9 +1,11 @@
 //! `hashfold sketch`: how many distinct keys, and how many in both? Each verb has a file; [`mod@file`] reads and
-//! replaces sketches.
+//! replaces
+//! sketches, and [`groups`] has the tables with a sketch for each group.
 
 mod add;
 mod count;
 mod file;
+mod groups;
 mod intersect;
 mod show;
 mod union;
@@ -16,7 +18,8 @@ use clap::{Args, Subcommand};
 ///
 /// A sketch (HyperLogLog) is a small file: with --precision 14, 12 KiB for any number of keys, and an
 /// estimate whose standard error is 0.8 %. The union of sketches is that of all keys. Keys cannot be
-/// listed or removed.
+/// listed or removed. A folder has a sketch for each group of rows (`sketch add DIR --by COL --key COL FILE`);
+/// DIR:GROUP is the sketch of one group.
 #[derive(Args, Debug)]
 pub(crate) struct SketchArgs {
     #[command(subcommand)]

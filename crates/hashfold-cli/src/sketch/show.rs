@@ -1,6 +1,6 @@
 //! `hashfold sketch show`: what a sketch is.
 
-use super::{file, words};
+use super::{file, groups, words};
 use crate::{
     failure::{Exit, Result},
     output::write_line,
@@ -10,10 +10,10 @@ use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Describe a sketch: its precision, hash function, size, estimate
+/// Describe a sketch: its precision, hash function, size, estimate; or a table of groups
 #[derive(Args, Debug)]
 pub(crate) struct ShowArgs {
-    /// File of the sketch
+    /// File of the sketch, or folder of a table of groups
     #[arg(value_name = "FILE")]
     sketch: PathBuf,
     /// Print a JSON object
@@ -22,6 +22,10 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) fn run(args: &ShowArgs) -> Result<Exit> {
+    if args.sketch.is_dir() {
+        groups::show(&args.sketch, args.json)?;
+        return Ok(Exit::Done);
+    }
     let sketch = file::read(&args.sketch)?;
     let (family, estimate) = (sketch.family(), sketch.estimate_with_error());
     let bytes = sketch.to_bytes().len() as u64;

@@ -1,6 +1,6 @@
 //! `hashfold sketch union`: one sketch of the keys of several.
 
-use super::{file, words};
+use super::{file, groups, words};
 use crate::{
     failure::{Exit, Result},
     output::write_line,
@@ -11,18 +11,23 @@ use std::path::PathBuf;
 /// Write the sketch of all keys of several sketches
 ///
 /// Loses nothing: the result is that of all keys inserted into one sketch. If precisions differ, it has
-/// the lowest one.
+/// the lowest one. Of tables of groups, a table is written, in one pass over all of them.
 #[derive(Args, Debug)]
 pub(crate) struct UnionArgs {
-    /// File to write; may be one of the others
+    /// File or folder to write; may be one of the others
     #[arg(value_name = "OUT")]
     out: PathBuf,
-    /// Files of sketches
+    /// Files of sketches, or folders of tables of groups
     #[arg(value_name = "FILE", required = true)]
     sketches: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &UnionArgs) -> Result<Exit> {
+    if args.sketches.iter().any(|path| path.is_dir()) {
+        groups::union(&args.out, &args.sketches)?;
+        return Ok(Exit::Done);
+    }
+    file::refuse_folder(&args.out, "a folder takes the union of folders")?;
     let union = file::read_union(&args.sketches)?;
     file::write(&args.out, &union)?;
     let (out, estimate) = (args.out.display(), words::estimate(&union.estimate_with_error()));

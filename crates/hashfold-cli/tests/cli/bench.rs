@@ -225,6 +225,31 @@ fn the_map_benchmark_prints_each_figure() {
 }
 
 #[test]
+fn the_sketch_benchmark_prints_each_figure() {
+    let work = Work::new();
+    let sizes = "--rows 200000 --groups 3000 --memory 1MiB --precision 10 --dir bench";
+    let figures = figures(&work, &format!("bench sketch {sizes} --json"));
+    let names = [
+        "sketch.groups.source_ns",
+        "sketch.groups.rows_s",
+        "sketch.groups.cpu_ns",
+        "sketch.groups.insert_s",
+        "sketch.groups.write_s",
+        "sketch.groups.memory_mib",
+        "sketch.groups.peak_rss_mib",
+        "sketch.groups.spilled_bytes_per_row",
+        "sketch.groups.bytes_per_group",
+        "sketch.groups.sketch_bytes",
+        "sketch.groups.mean_error",
+        "sketch.groups.max_error",
+        "sketch.groups.union.groups_s",
+        "sketch.groups.union.cpu_ns",
+    ];
+    check(&figures, names.into_iter());
+    assert!(!work.path("bench").exists(), "nothing is left");
+}
+
+#[test]
 fn the_serve_benchmark_prints_each_figure() {
     let work = Work::new();
     let sizes = "--keys 20000 --flash-keys 20000 --start-keys 10000 --requests 4000 --data 6MiB";

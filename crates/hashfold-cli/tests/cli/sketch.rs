@@ -2,7 +2,10 @@
 
 use crate::support::Work;
 use serde_json::Value;
-use std::fs;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 /// Returns a number of the JSON that a command prints.
 #[track_caller]
@@ -78,4 +81,151 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
     assert_eq!(fs::read(work.path("a.hll")).unwrap(), bad);
     fs::write(work.path("a.hll"), b"name,id\n").unwrap();
     assert_eq!(work.run("sketch count a.hll").code, 4);
+}
+
+/// Returns rows `country,visitor` of CSV, and the number of visitors of each country.
+fn visits(range: std::ops::Range<u32>) -> (String, BTreeMap<String, BTreeSet<u32>>) {
+    let (mut csv, mut sets) = ("visitor,country\n".to_owned(), BTreeMap::new());
+    for i in range {
+        let (country, visitor) = (format!("country-{}", i % 7 * (i % 3)), i / 2);
+        csv += &format!("{visitor},{country}\n");
+        sets.entry(country).or_insert_with(BTreeSet::new).insert(visitor);
+    }
+    (csv, sets)
+}
+
+/// Returns the groups that a command prints as JSON, and their numbers of distinct keys.
+#[track_caller]
+fn counts(work: &Work, command: &str) -> Vec<(String, u64)> {
+    let outcome = work.ok(command);
+    let count = |line: &str| {
+        let json: Value = serde_json::from_str(line).unwrap();
+        assert!(json["low"].as_u64() <= json["distinct"].as_u64(), "{json}");
+        (json["country"].as_str().unwrap().to_owned(), json["distinct"].as_u64().unwrap())
+    };
+    outcome.text().lines().map(count).collect()
+}
+
+#[track_caller]
+fn check_groups(work: &Work, folder: &str, sets: &BTreeMap<String, BTreeSet<u32>>) {
+    let mut all = counts(work, &format!("sketch count {folder} --all --json"));
+    all.sort();
+    assert_eq!(all.len(), sets.len());
+    for ((country, count), (expected, set)) in all.iter().zip(sets) {
+        let (got, truth) = (*count as f64, set.len() as f64);
+        assert!(country == expected && (got / truth - 1.0).abs() < 0.05, "{country} {got} {truth}");
+    }
+}
+
+#[test]
+fn each_group_has_a_sketch_of_its_own() {
+    let work = Work::new();
+    let ((first, mut sets), (second, others)) = (visits(0..3000), visits(2000..9000));
+    work.write("first.csv", first).write("second.csv", second);
+    let add = "--by country --key visitor";
+    let added = work.ok(&format!("sketch add visits {add} first.csv"));
+    assert!(added.text().contains("3,000 rows") && added.text().contains("groups"), "{added:?}");
+    check_groups(&work, "visits", &sets);
+    work.ok(&format!("sketch add visits {add} second.csv --memory 1MiB"));
+    others.into_iter().for_each(|(country, set)| sets.entry(country).or_default().extend(set));
+    check_groups(&work, "visits", &sets);
+    // Both files at once, in any order, and a union of tables give the same entries.
+    work.ok(&format!("sketch add both {add} second.csv first.csv --json"));
+    work.ok(&format!("sketch add other {add} second.csv"));
+    work.ok(&format!("sketch add other2 {add} first.csv"));
+    work.ok("sketch union all other other2");
+    work.ok("sketch union other other other2");
+    let entries = work.entries("visits");
+    assert_eq!(entries.len(), sets.len());
+    for folder in ["both", "all", "other"] {
+        assert_eq!(work.entries(folder), entries, "{folder}");
+    }
+    work.ok("verify visits");
+}
+
+#[test]
+fn groups_are_counted_by_name_and_by_size() {
+    let work = Work::new();
+    let (csv, sets) = visits(0..2000);
+    work.write("rows.csv", &csv);
+    work.ok("sketch add visits --by country --key visitor rows.csv --precision 12");
+    let mut largest: Vec<_> = sets.iter().map(|(name, set)| (set.len(), name.clone())).collect();
+    largest.sort();
+    let top = counts(&work, "sketch count visits --top 2 --json");
+    assert_eq!(top.len(), 2);
+    assert_eq!(top[0].0, largest.pop().unwrap().1);
+    let named = work.ok("sketch count visits country-0 country-6");
+    assert!(named.text().starts_with("country,distinct,low,high\ncountry-0,"), "{named:?}");
+    assert_eq!(named.text().lines().count(), 3);
+    // A group is a sketch where a file is one.
+    work.ok("sketch union six.hll visits:country-6");
+    fs::write(
+        work.path("one.txt"),
+        sets["country-6"].iter().map(|i| format!("{i}\n")).collect::<String>(),
+    )
+    .unwrap();
+    work.ok("sketch add plain.hll --keys one.txt --precision 12");
+    assert_eq!(fs::read(work.path("six.hll")).unwrap(), fs::read(work.path("plain.hll")).unwrap());
+    let shared = "sketch intersect visits:country-6 plain.hll --json";
+    assert!(number(&work, shared, "/jaccard/count") > 0.99);
+    assert_eq!(number(&work, "sketch show visits --json", "/groups"), sets.len() as f64);
+    assert!(work.ok("sketch show visits").text().contains("by country"));
+    assert!(work.ok("get visits country-6").text().contains("\"sketch\""));
+}
+
+#[test]
+fn groups_come_from_all_formats_alike() {
+    let work = Work::new();
+    work.write("rows.csv", "n,page\n1,home\n2,home\n2,shop\n");
+    let lines = r#"{"page":"home","n":1}
+{"page":"home","n":2}
+{"page":"shop","n":"2"}
+{"page":"shop","n":null}
+{"page":"shop"}
+"#;
+    work.write("rows.jsonl", lines);
+    work.ok("sketch add a --by page --key n rows.csv");
+    work.ok("sketch add b --by page --key n rows.jsonl --wait 1");
+    work.feed("sketch add c --by page --key n --format csv", b"n,page\n2,shop\n1,home\n2,home\n");
+    assert_eq!(work.entries("a").len(), 2);
+    assert_eq!(work.entries("a"), work.entries("b"));
+    assert_eq!(work.entries("a"), work.entries("c"));
+}
+
+#[test]
+fn what_is_no_table_of_groups_is_refused() {
+    let work = Work::new();
+    work.write("rows.csv", "n,page\n1,home\n");
+    let add = "--by page --key n rows.csv";
+    work.ok(&format!("sketch add groups {add}"));
+    work.ok("sketch add one.hll x");
+    work.ok("build --key n --out table rows.csv");
+    let before = crate::support::list(&work.path("groups"));
+    for (command, code, words) in [
+        (format!("sketch add one.hll {add}"), 2, "is a file, expected a folder"),
+        (format!("sketch add table {add}"), 2, "values are not sketches"),
+        (format!("sketch add groups {add} --precision 9"), 2, "has the precision 14, expected 9"),
+        ("sketch add groups --by n --key page rows.csv".into(), 2, "has groups by \"page\""),
+        ("sketch add groups --by page rows.csv".into(), 2, "--key"),
+        ("sketch add groups --by page --key m rows.csv".into(), 3, "no column \"m\""),
+        ("sketch add groups x".into(), 2, "is a folder, expected the file of a sketch"),
+        ("sketch count groups".into(), 2, "--all"),
+        ("sketch count groups home none".into(), 1, "there is no group \"none\""),
+        ("sketch count groups home --all".into(), 2, "leave it out"),
+        ("sketch count one.hll --top 3".into(), 2, "is one sketch"),
+        ("sketch count one.hll groups".into(), 2, "DIR:GROUP"),
+        ("sketch count table x".into(), 2, "values are not sketches"),
+        ("sketch union out groups one.hll".into(), 2, "is no folder"),
+        ("sketch union table groups".into(), 2, "values are not sketches"),
+        ("sketch union groups one.hll".into(), 2, "takes the union of folders"),
+        ("sketch intersect groups:none one.hll".into(), 1, "there is no group \"none\""),
+    ] {
+        let outcome = work.run(&command);
+        assert_eq!(outcome.code, code, "{command}: {outcome:?}");
+        assert!(outcome.stderr.contains(words), "{command}: {outcome:?}");
+    }
+    assert_eq!(crate::support::list(&work.path("groups")), before, "nothing has changed");
+    work.write("bad.csv", "n,page\n1\n");
+    assert_eq!(work.run("sketch add new --by page --key n bad.csv").code, 3);
+    assert!(!work.path("new").exists(), "nothing is left");
 }

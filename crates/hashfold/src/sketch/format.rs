@@ -21,7 +21,7 @@
 //! | count |    … | number of registers: a variable-length integer                         |
 //! | each  |    … | 64 · (number of zeros before it) + value: a variable-length integer    |
 
-use super::{Hll, PRECISION_MAX, PRECISION_MIN, family::Family, packed};
+use super::{Hll, PRECISION_MAX, PRECISION_MIN, family::Family, hll, packed};
 use crate::{
     checksum::crc32c,
     codec::{Decoder, put_varint, within},
@@ -83,7 +83,7 @@ impl Hll {
         within("precision of a sketch", precisions, precision.into())?;
         let mut sketch = Hll::of_family(family, precision)?;
         match form {
-            SPARSE => take_sparse(&mut fields, &mut sketch)?,
+            SPARSE => sketch = take_sparse(&mut fields, &sketch)?,
             DENSE => take_dense(&mut fields, &mut sketch)?,
             other => return Err(Error::field("form of a sketch", "1 or 2", other)),
         }
@@ -116,18 +116,23 @@ fn take_dense(fields: &mut Decoder<'_>, sketch: &mut Hll) -> Result<()> {
     values.filter(|(_, value)| *value > 0).try_for_each(|(index, value)| take(sketch, index, value))
 }
 
-fn take_sparse(fields: &mut Decoder<'_>, sketch: &mut Hll) -> Result<()> {
-    let registers = sketch.register_count() as u64;
+/// Reads the registers of a sketch like an empty one.
+fn take_sparse(fields: &mut Decoder<'_>, empty: &Hll) -> Result<Hll> {
+    let registers = empty.register_count() as u64;
+    let value_max = empty.q() as u64 + 1;
     let count = within("number of registers in a sketch", 0..=registers, fields.varint()?)?;
+    // Each takes a byte or more.
+    let mut entries = Vec::with_capacity(count.min(fields.rest().len() as u64) as usize);
     let mut next = 0;
     for _ in 0..count {
         let entry = fields.varint()?;
         let gap = within("register of a sketch", 0..=registers - 1, entry >> VALUE_BITS)?;
         let index = within("register of a sketch", 0..=registers - 1, next + gap)?;
-        take(sketch, index as usize, (entry & 63) as u8)?;
+        let value = within("value of a register", 1..=value_max, entry & 63)?;
+        entries.push((index as u32) << hll::VALUE_BITS | value as u32);
         next = index + 1;
     }
-    Ok(())
+    Ok(Hll::of_registers(empty.family(), empty.precision(), entries))
 }
 
 /// Sets a register of a sketch to a value that was read.

@@ -10,7 +10,7 @@ use crate::{
     key::{KeyHash, Seed},
     run::Run,
 };
-use std::fmt;
+use std::{cmp::Ordering, fmt};
 
 /// The smallest precision.
 pub const PRECISION_MIN: u8 = 4;
@@ -20,7 +20,7 @@ pub const PRECISION_MAX: u8 = 18;
 /// the memory of a dense one.
 const SPARSE_FRACTION: usize = 8;
 /// Number of bits for the value in a sparse entry.
-const VALUE_BITS: u32 = 8;
+pub(super) const VALUE_BITS: u32 = 8;
 
 /// A HyperLogLog sketch: the number of distinct keys, in 2^precision bytes of RAM, with a relative
 /// standard error of about 1.04 / √(2^precision).
@@ -70,6 +70,16 @@ impl Hll {
             return Err(Error::argument("precision of a sketch", expected, precision));
         }
         Ok(Hll { family, precision, registers: Registers::Sparse(Vec::new()) })
+    }
+
+    /// Makes a sketch of registers that are not 0, ascending: index and value, as in [`Registers::Sparse`].
+    pub(super) fn of_registers(family: Family, precision: u8, entries: Vec<u32>) -> Hll {
+        let is_many = entries.len() > (1 << precision) / SPARSE_FRACTION;
+        let mut sketch = Hll { family, precision, registers: Registers::Sparse(entries) };
+        if is_many {
+            sketch.spread();
+        }
+        sketch
     }
 
     /// Makes the sketch of a run's keys, without those that are deleted, with the run's seed.
@@ -262,6 +272,10 @@ impl Hll {
             (Registers::Dense(registers), Registers::Dense(others)) => {
                 registers.iter_mut().zip(others).for_each(|(a, b)| *a = (*a).max(*b));
             }
+            (Registers::Sparse(entries), Registers::Sparse(others)) => {
+                let entries = merge(entries, others);
+                *self = Hll::of_registers(self.family, self.precision, entries);
+            }
             (Registers::Sparse(_), Registers::Dense(_)) => {
                 let few = std::mem::replace(self, other.clone());
                 few.for_each(|index, value| _ = self.raise(index, value));
@@ -301,6 +315,24 @@ impl Hll {
         });
         Ok(shorter)
     }
+}
+
+/// Merges registers that are not 0, ascending; of two with one index, the larger value is kept.
+fn merge(a: &[u32], b: &[u32]) -> Vec<u32> {
+    let (mut merged, mut i, mut j) = (Vec::with_capacity(a.len() + b.len()), 0, 0);
+    while let (Some(&x), Some(&y)) = (a.get(i), b.get(j)) {
+        let (in_a, in_b) = (x >> VALUE_BITS, y >> VALUE_BITS);
+        merged.push(match in_a.cmp(&in_b) {
+            Ordering::Less => x,
+            Ordering::Equal => x.max(y),
+            Ordering::Greater => y,
+        });
+        i += usize::from(in_a <= in_b);
+        j += usize::from(in_b <= in_a);
+    }
+    merged.extend_from_slice(&a[i..]);
+    merged.extend_from_slice(&b[j..]);
+    merged
 }
 
 impl fmt::Debug for Hll {

@@ -6,6 +6,7 @@
 //!                         ├─ joint ──→ how many keys are in both, with an interval
 //!                         ├─ to_bytes → packed, with a checksum (docs/formats/sketch.md)
 //!                         └─ RedisHll → the string of PFADD and PFCOUNT
+//! (group, key) rows ─→ GroupBuilder ─→ a run of groups and their sketches: a table
 //! ```
 //!
 //! ```
@@ -30,6 +31,7 @@
 mod estimate;
 mod family;
 mod format;
+pub mod groups;
 mod hll;
 mod interval;
 mod joint;
@@ -40,6 +42,7 @@ mod tests;
 
 pub use self::{
     family::Family,
+    groups::{GroupBuilder, GroupOptions, GroupRun, GroupStats, GroupUnion},
     hll::{Hll, PRECISION_MAX, PRECISION_MIN},
     interval::Estimate,
     joint::{Joint, Usable, inclusion_exclusion, joint},

@@ -24,7 +24,10 @@ use crate::{
     run::{Run, SortOptions, Sorter, Summary},
     work::Watch,
 };
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 const SPILL_ROLE: &str = "spill";
 
@@ -168,11 +171,17 @@ impl TableBuilder {
     pub fn sorter(&self, options: SortOptions) -> Result<Sorter> {
         Sorter::new(
             self.folder.disk().clone(),
-            self.folder.path().join(file_name(SPILL_ROLE, self.id, 0)),
+            self.spill_path(),
             self.seed,
             options,
             self.options.env.executor.clone(),
         )
+    }
+
+    /// Returns the name for the spill file of a sort of the table's entries. The file is in the table's
+    /// folder, and if a crash leaves it there, the next builder removes it.
+    pub fn spill_path(&self) -> PathBuf {
+        self.folder.path().join(file_name(SPILL_ROLE, self.id, 0))
     }
 
     /// Writes the table in one pass over its run and publishes it. Tombstones are left out.

@@ -1,0 +1,24 @@
+//! `hashfold bench sketch`: sketches in RAM, and tables of groups on the device.
+
+mod groups;
+
+use super::{SketchBench, measure::Report, pairs::remove_all};
+use crate::failure::Result;
+use hashfold::io::{Disk, OsDisk};
+
+pub(super) fn run(bench: &SketchBench, report: &Report) -> Result<()> {
+    if wants(bench, "groups") {
+        let folder = bench.dir.join("sketch");
+        OsDisk.create_folder(&folder)?;
+        let done = groups::run(bench, report, &folder);
+        let removed = remove_all(&folder);
+        // The folder stays if it existed before and is not empty.
+        let _ = OsDisk.remove_folder(&bench.dir);
+        done.and(removed)?;
+    }
+    Ok(())
+}
+
+fn wants(bench: &SketchBench, group: &str) -> bool {
+    bench.only.is_empty() || bench.only.iter().any(|only| only == group)
+}
