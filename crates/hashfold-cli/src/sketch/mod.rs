@@ -1,9 +1,10 @@
 //! `hashfold sketch`: how many distinct keys, and how many in both? Each verb has a file; [`mod@file`] reads and
-//! replaces sketches.
+//! replaces sketches; [`folders`] samples other data sets.
 
 mod add;
 mod count;
 mod file;
+mod folders;
 mod intersect;
 mod show;
 mod union;

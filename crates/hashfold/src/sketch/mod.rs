@@ -27,6 +27,8 @@
 //!
 //! Only sketches of one [`Family`] can be united: hash functions differ.
 
+mod binomial;
+mod bottom_k;
 mod estimate;
 mod family;
 mod format;
@@ -34,14 +36,17 @@ mod hll;
 mod interval;
 mod joint;
 mod packed;
+mod prefix;
 pub mod redis;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
+    bottom_k::{BottomK, CAPACITY_MAX, CAPACITY_MIN},
     family::Family,
     hll::{Hll, PRECISION_MAX, PRECISION_MIN},
     interval::Estimate,
     joint::{Joint, Usable, inclusion_exclusion, joint},
+    prefix::{Expression, Precision, PrefixEstimate, PrefixSample, PrefixSet, SETS_MAX},
     redis::RedisHll,
 };
