@@ -17,7 +17,7 @@ const MATCHES_MAX: u64 = 1 << 62;
 /// ```
 /// use hashfold::sketch::Precision;
 /// let precision = Precision::new(0.1, 0.95)?;
-/// assert_eq!(precision.matches(), 412);
+/// assert_eq!(precision.matches(), 424);
 /// assert!(Precision::new(0.0, 0.95).is_err());
 /// # Ok::<(), hashfold::Error>(())
 /// ```
