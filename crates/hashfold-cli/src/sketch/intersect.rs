@@ -18,7 +18,7 @@ use std::path::PathBuf;
 ///
 /// Of folders, the command reads the first keys in the order of their hashes, which are a uniform sample,
 /// until the interval at --confidence is within --error of the estimate. At the end of the data, the answer is
-/// exact. All folders must have one seed (`--seed`, `--like`), and filters must be exact.
+/// exact. All folders must have one seed (`--seed`), and filters must be exact.
 #[derive(Args, Debug)]
 pub(crate) struct IntersectArgs {
     /// Files of two sketches, or folders of tables, stores, maps or exact filters

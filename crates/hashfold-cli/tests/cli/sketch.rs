@@ -94,8 +94,7 @@ fn folders() -> Work {
     work.ok("build a.csv --key id --seed 7 --out table");
     work.ok("update store b.csv --key id --seed 7");
     work.feed("filter add filter --exact --seed 7", &lines(20_000..35_000));
-    work.ok("map create map --seed 7");
-    work.ok("map import map d.csv --key id");
+    work.ok("map import map d.csv --key id --seed 7");
     work
 }
 

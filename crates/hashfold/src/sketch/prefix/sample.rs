@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result, check_seed},
+    io::CountingDisk,
     sketch::binomial::{success_at, trials_at},
 };
 use std::collections::BTreeMap;
@@ -107,7 +108,7 @@ impl PrefixSample {
         for set in &sets[1..] {
             check_seed(sets[0].seed(), set.seed())?;
         }
-        let before = precision.disk.as_ref().map(|disk| disk.take());
+        let before = precision.disk.as_ref().map(CountingDisk::take);
         let mut sample = PrefixSample {
             set_count: sets.len(),
             confidence: precision.confidence,
