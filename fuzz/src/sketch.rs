@@ -1,11 +1,11 @@
-//! Sketches: their own bytes, and strings of Redis.
+//! Sketches: their own bytes, strings of Redis, and expressions over sketches.
 
 use hashfold::{
     checksum::crc32c,
-    sketch::{Hll, RedisHll, inclusion_exclusion, joint},
+    sketch::{BottomK, Expression, Hll, RedisHll, inclusion_exclusion, joint},
 };
 
-/// Bytes of a sketch, once as they are and once with the right checksum; and a string of Redis.
+/// Bytes of a sketch, once as they are and once with the right checksum; a string of Redis; an expression.
 pub fn sketch(bytes: &[u8]) {
     let _ = Hll::from_bytes(bytes);
     let forged = [bytes, &crc32c(bytes).to_le_bytes()].concat();
@@ -18,8 +18,26 @@ pub fn sketch(bytes: &[u8]) {
             assert!(low <= high, "{joint:?}");
         }
     }
+    bottom_k(bytes, &forged);
     string_of_redis(bytes);
     string_of_redis(&[b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80", bytes].concat());
+}
+
+fn bottom_k(bytes: &[u8], forged: &[u8]) {
+    let _ = BottomK::from_bytes(bytes);
+    if let Ok(sketch) = BottomK::from_bytes(forged) {
+        assert_eq!(BottomK::from_bytes(&sketch.to_bytes()).expect("it was just written"), sketch);
+        let estimate = sketch.estimate(0.95).expect("the confidence is right");
+        assert!(estimate.value.is_finite() && estimate.low <= estimate.high, "{estimate:?}");
+        let mut union = sketch.clone();
+        union.union(&sketch).expect("they are alike");
+        assert_eq!(union, sketch);
+    }
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(expression) = text.parse::<Expression>() {
+        let again: Expression = expression.to_string().parse().expect("it was just printed");
+        assert!((0..64).all(|sets| again.contains(sets) == expression.contains(sets)));
+    }
 }
 
 fn string_of_redis(bytes: &[u8]) {

@@ -221,6 +221,23 @@ fn sketches() {
         }
         bytes
     });
+    run(sketch, 20_000, |random| {
+        let mut bytes = b"HFBK\x01\x01".to_vec();
+        bytes.push(1 + random.below(2) as u8);
+        bytes.push(random.below(42) as u8);
+        bytes.extend([0; 8]);
+        let count = [random.below(40), 16][random.below(2)] as u32;
+        bytes.extend(16_u32.to_le_bytes());
+        bytes.extend(count.to_le_bytes());
+        let len = random.below(120);
+        let mask = [0x7f, 0xff, 0x11, 0][random.below(4)];
+        bytes.extend((0..len).map(|_| random.next() as u8 & mask));
+        bytes
+    });
+    run(sketch, 20_000, |random| {
+        let len = 1 + random.below(12);
+        (0..len).map(|_| b"AB3!()&|- "[random.below(10)]).collect()
+    });
     run(sketch, 20_000, |random| random.bytes(60));
 }
 

@@ -10,6 +10,7 @@ use hashfold::{
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Disk, MemoryDisk},
     run::{Merge, Run, SortOptions, Sorter, Tombstones, VecRun},
+    sketch::{Expression, Precision, PrefixSample, PrefixSet},
     table::{HashIndex, IndexOptions, Table, TableBuilder, TableOptions},
     work::{Inline, Watch},
 };
@@ -174,6 +175,26 @@ fn filters(entries: u64) {
     }
 }
 
+/// Samples that are read to their ends: two sets in RAM, of which the second is ten times as large.
+fn samples(entries: u64) {
+    let hashes = |range: std::ops::Range<u64>| {
+        let mut hashes: Vec<u64> = range.map(|i| KeyHash::of(&key(i), SEED).high()).collect();
+        hashes.sort_unstable();
+        hashes
+    };
+    let sets = [hashes(0..2 * entries), hashes(entries..21 * entries)];
+    let precision = Precision::new(1e-6, 0.95).unwrap();
+    measure("prefix sample of two, hash", 22 * entries, || {
+        let set = |hashes: &Vec<u64>| {
+            let batch = FingerprintBatch::from_sorted(hashes.clone()).unwrap();
+            PrefixSet::of_fingerprints(batch.into_run(SEED, Universe::EXACT)).unwrap()
+        };
+        let both = Expression::all(2);
+        let sample = PrefixSample::read(sets.iter().map(set).collect(), &both, &precision).unwrap();
+        assert_eq!(sample.estimate(&both).value, entries as f64);
+    });
+}
+
 fn main() {
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let entries = if is_bench { 1 << 20 } else { 1 << 10 };
@@ -188,4 +209,5 @@ fn main() {
     indexes(entries);
     tables(entries);
     filters(entries);
+    samples(entries);
 }

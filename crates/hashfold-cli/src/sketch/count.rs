@@ -1,8 +1,9 @@
 //! `hashfold sketch count`: how many distinct keys.
 
 use super::{
-    file,
+    file, folders,
     groups::{self, Which},
+    intersect::parse_part,
     words,
 };
 use crate::{
@@ -11,15 +12,20 @@ use crate::{
     units,
 };
 use clap::Args;
+use hashfold::sketch::{Expression, Precision};
 use std::path::PathBuf;
 
 /// Estimate the number of distinct keys in one sketch, or in all of several together
 ///
 /// `sketch count DIR GROUP...` prints those of groups, as CSV: the estimate, and the ends of its interval of
 /// 95 %. If a group is absent, the exit code is 1.
+///
+/// Of folders of tables, stores, maps and exact filters, the first keys in the order of their hashes are read
+/// until the interval at --confidence is within --error of the estimate, as by `sketch intersect`.
 #[derive(Args, Debug)]
 pub(crate) struct CountArgs {
-    /// Files of sketches; or the folder of a table of groups, and names of groups
+    /// Files of sketches; or the folder of a table of groups, and names of groups; or folders of tables,
+    /// stores, maps or exact filters
     #[arg(value_name = "FILE", required = true)]
     sketches: Vec<PathBuf>,
     /// Count all groups, in the order of the table
@@ -28,6 +34,12 @@ pub(crate) struct CountArgs {
     /// Count the N groups with the most distinct keys, the largest first
     #[arg(long, value_name = "N", value_parser = units::parse_number::<usize>)]
     top: Option<usize>,
+    /// Largest relative error of an answer for folders: half of the interval
+    #[arg(long, value_name = "FRACTION", default_value = "0.02", value_parser = parse_part)]
+    error: f64,
+    /// Probability that an interval has the true value
+    #[arg(long, value_name = "FRACTION", default_value_t = words::CONFIDENCE, value_parser = parse_part)]
+    confidence: f64,
     /// Print a JSON object, or one for each group
     #[arg(long)]
     json: bool,
@@ -35,20 +47,22 @@ pub(crate) struct CountArgs {
 
 pub(crate) fn run(args: &CountArgs) -> Result<Exit> {
     let [first, others @ ..] = &args.sketches[..] else { unreachable!("a file is required") };
-    if first.is_dir() {
+    if groups::is_table(first)? {
         return groups::count(first, &args.which(others)?, args.json);
     }
     if args.all || args.top.is_some() {
-        file::read(first)?;
         return Err(Failure::usage(format!(
-            "{}: is one sketch; --all and --top are for tables of groups",
+            "{}: is no table of groups; --all and --top are for them",
             first.display()
         )));
     }
+    if folders::are_folders(&args.sketches)? {
+        return of_folders(args).map(|()| Exit::Done);
+    }
     let estimate = file::read_union(&args.sketches)?.estimate_with_error();
     match args.json {
-        true => write_line(words::to_json(&estimate))?,
-        false => write_line(words::estimate(&estimate))?,
+        true => write_line(words::to_json_at(&estimate, args.confidence))?,
+        false => write_line(words::estimate_at(&estimate, args.confidence))?,
     }
     Ok(Exit::Done)
 }
@@ -66,4 +80,18 @@ impl CountArgs {
             (false, Some(count)) => Ok(Which::Top(count)),
         }
     }
+}
+
+fn of_folders(args: &CountArgs) -> Result<()> {
+    let any = Expression::any(args.sketches.len());
+    let precision = Precision::new(args.error, args.confidence)?;
+    let sample = folders::sample(&args.sketches, &any, precision)?;
+    let estimate = sample.estimate(&any);
+    if args.json {
+        let mut json = words::sampled_to_json(&estimate);
+        json["read"] = folders::read_to_json(&sample);
+        return write_line(json);
+    }
+    write_line(words::sampled(&estimate))?;
+    folders::write_read(&sample, 4)
 }

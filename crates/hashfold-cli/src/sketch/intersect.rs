@@ -1,32 +1,41 @@
-//! `hashfold sketch intersect`: how many keys are in both.
+//! `hashfold sketch intersect`: how many keys are in both, or in all.
 
-use super::{file, words};
+use super::{file, folders, words};
 use crate::{
     failure::{Exit, Failure, Result},
     output::write_line,
     units,
 };
 use clap::Args;
-use hashfold::sketch::{self, Joint, Usable};
-use serde_json::json;
+use hashfold::sketch::{self, Expression, Joint, Precision, PrefixEstimate, PrefixSample, Usable};
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
-/// Estimate how many keys two sketches share, with an interval
+/// Estimate how many keys two sketches share, or any number of tables, stores, maps and exact filters
 ///
-/// The estimate is that of maximum likelihood. Where its standard error is above --error, it would be
-/// noise: the command says so, and which precision would be enough, and the exit code is 1.
+/// Of two sketches, the estimate is that of maximum likelihood. Where its standard error is above --error, it
+/// would be noise: the command says so, and which precision would be enough, and the exit code is 1.
+///
+/// Of folders, the command reads the first keys in the order of their hashes, which are a uniform sample,
+/// until the interval at --confidence is within --error of the estimate. At the end of the data, the answer is
+/// exact. All folders must have one seed (`--seed`), and filters must be exact.
 #[derive(Args, Debug)]
 pub(crate) struct IntersectArgs {
-    /// File of the first sketch
-    #[arg(value_name = "A")]
-    a: PathBuf,
-    /// File of the second sketch
-    #[arg(value_name = "B")]
-    b: PathBuf,
-    /// Largest relative standard error of an answer
+    /// Files of two sketches, or folders of tables, stores, maps or exact filters
+    #[arg(value_name = "A", required = true, num_args = 2..)]
+    sets: Vec<PathBuf>,
+    /// Largest relative error of an answer: the standard error for sketches, and for folders half of the
+    /// interval; half the error takes four times the reads
     #[arg(long, value_name = "FRACTION", default_value = "0.5", value_parser = units::parse_fraction)]
     error: f64,
-    /// Print the estimate, however large its error is
+    /// Probability that an interval has the true value
+    #[arg(long, value_name = "FRACTION", default_value_t = words::CONFIDENCE, value_parser = parse_part)]
+    confidence: f64,
+    /// Count the keys of an expression over folders, such as 'A & B & !C': A is the first folder; & and,
+    /// | or, - without, ! not, and parentheses
+    #[arg(long, value_name = "EXPR")]
+    expression: Option<String>,
+    /// Print the estimate from two sketches, however large its error is
     #[arg(long)]
     force: bool,
     /// Print a JSON object
@@ -34,20 +43,44 @@ pub(crate) struct IntersectArgs {
     json: bool,
 }
 
+/// Reads a fraction between 0 and 1, both excluded.
+pub(super) fn parse_part(text: &str) -> Result<f64, String> {
+    match units::parse_fraction(text) {
+        Ok(part) if part > 0.0 && part < 1.0 => Ok(part),
+        _ => Err("expected a fraction between 0 and 1, both excluded: 0.95 or 95%".into()),
+    }
+}
+
 pub(crate) fn run(args: &IntersectArgs) -> Result<Exit> {
-    let paths = [args.a.clone(), args.b.clone()];
-    let sketches = file::read_alike(&paths)?;
+    match (folders::are_folders(&args.sets)?, &args.expression) {
+        (true, None) => of_folders(args)?,
+        (true, Some(expression)) => of_expression(args, &expression.parse()?)?,
+        (false, Some(_)) => {
+            let message = "--expression is for folders: sketches do not know which keys they share";
+            return Err(Failure::usage(message));
+        }
+        (false, None) => of_sketches(args)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn of_sketches(args: &IntersectArgs) -> Result<()> {
+    if args.sets.len() != 2 {
+        let message = format!("two sketches are compared, and {} are given", args.sets.len());
+        return Err(Failure::usage(message));
+    }
+    let sketches = file::read_alike(&args.sets)?;
     let joint = sketch::joint(&sketches[0], &sketches[1])?;
     if !args.force {
         check(args, &joint)?;
     }
     if args.json {
-        write_line(json!({
-            "intersection": words::to_json(&joint.intersection),
-            "only_a": words::to_json(&joint.only_a), "only_b": words::to_json(&joint.only_b),
-            "union": words::to_json(&joint.union), "jaccard": words::to_json(&joint.jaccard),
-        }))?;
-        return Ok(Exit::Done);
+        let to_json = |estimate| words::to_json_at(estimate, args.confidence);
+        return write_line(json!({
+            "intersection": to_json(&joint.intersection),
+            "only_a": to_json(&joint.only_a), "only_b": to_json(&joint.only_b),
+            "union": to_json(&joint.union), "jaccard": to_json(&joint.jaccard),
+        }));
     }
     for (name, estimate) in [
         ("in both", joint.intersection),
@@ -55,10 +88,10 @@ pub(crate) fn run(args: &IntersectArgs) -> Result<Exit> {
         ("only in B", joint.only_b),
         ("in either", joint.union),
     ] {
-        write_line(format_args!("{name:<10} {}", words::estimate(&estimate)))?;
+        let estimate = words::estimate_at(&estimate, args.confidence);
+        write_line(format_args!("{name:<10} {estimate}"))?;
     }
-    write_line(format_args!("{:<10} {}", "Jaccard", units::percent(joint.jaccard.value)))?;
-    Ok(Exit::Done)
+    write_line(format_args!("{:<10} {}", "Jaccard", units::percent(joint.jaccard.value)))
 }
 
 /// Refuses an answer that is noise.
@@ -68,9 +101,70 @@ fn check(args: &IntersectArgs, joint: &Joint) -> Result<()> {
         Some(precision) => format!("sketches of precision {precision} would be enough"),
         None => "no sketch is large enough".into(),
     };
-    let estimate = words::estimate(&joint.intersection);
+    let estimate = words::estimate_at(&joint.intersection, args.confidence);
     let message = format!(
         "too few keys are in both for an answer: {estimate}; {help}, --force accepts the estimate"
     );
     Err(Failure { exit: Exit::No, message })
+}
+
+fn sample(args: &IntersectArgs, expression: &Expression) -> Result<PrefixSample> {
+    folders::sample(&args.sets, expression, Precision::new(args.error, args.confidence)?)
+}
+
+fn of_expression(args: &IntersectArgs, expression: &Expression) -> Result<()> {
+    let sample = sample(args, expression)?;
+    let (name, estimate) = (expression.to_string(), sample.estimate(expression));
+    if args.json {
+        return write_line(json!({
+            "expression": name, "size": words::sampled_to_json(&estimate),
+            "read": folders::read_to_json(&sample),
+        }));
+    }
+    let width = name.chars().count().max(10);
+    write_line(format_args!("{name:<width$} {}", words::sampled(&estimate)))?;
+    folders::write_read(&sample, width)
+}
+
+fn of_folders(args: &IntersectArgs) -> Result<()> {
+    let count = args.sets.len();
+    let (all, any) = (Expression::all(count), Expression::any(count));
+    let sample = sample(args, &all)?;
+    let jaccard = sample.fraction(&all, &any);
+    let estimates = sizes(&sample, &all, &any);
+    if args.json {
+        let sizes = estimates
+            .iter()
+            .map(|(name, _, size)| (String::from(*name), words::sampled_to_json(size)));
+        let mut object: Map<String, Value> = sizes.collect();
+        object.insert("jaccard".into(), words::sampled_to_json(&jaccard));
+        object.insert("read".into(), folders::read_to_json(&sample));
+        return write_line(Value::Object(object));
+    }
+    for (_, name, estimate) in &estimates {
+        write_line(format_args!("{name:<10} {}", words::sampled(estimate)))?;
+    }
+    write_line(format_args!("{:<10} {}", "Jaccard", words::sampled_part(&jaccard)))?;
+    folders::write_read(&sample, 10)
+}
+
+/// Returns the sizes that are printed: their names in JSON and in words.
+fn sizes(
+    sample: &PrefixSample,
+    all: &Expression,
+    any: &Expression,
+) -> Vec<(&'static str, &'static str, PrefixEstimate)> {
+    let (a, b) = (Expression::set(0), Expression::set(1));
+    if sample.set_count() > 2 {
+        return vec![
+            ("intersection", "in all", sample.estimate(all)),
+            ("union", "in any", sample.estimate(any)),
+        ];
+    }
+    vec![
+        ("intersection", "in both", sample.estimate(all)),
+        ("only_a", "only in A", sample.estimate(&(a.clone() - b.clone()))),
+        ("only_b", "only in B", sample.estimate(&(b - a))),
+        ("union", "in either", sample.estimate(any)),
+    ]
 }

@@ -1,10 +1,11 @@
 //! `hashfold sketch`: how many distinct keys, and how many in both? Each verb has a file; [`mod@file`] reads and
-//! replaces
-//! sketches, and [`groups`] has the tables with a sketch for each group.
+//! replaces sketches, [`groups`] has the tables with a sketch for each group, and [`folders`] samples other data
+//! sets.
 
 mod add;
 mod count;
 mod file;
+mod folders;
 mod groups;
 mod intersect;
 mod show;

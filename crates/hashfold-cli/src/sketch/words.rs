@@ -1,23 +1,69 @@
 //! Estimates in words.
 
 use crate::units;
-use hashfold::sketch::Estimate;
+use hashfold::sketch::{Estimate, PrefixEstimate};
 use serde_json::{Value, json};
 
-/// The probability that intervals have the true value.
+/// The probability that intervals have the true value, unless the user asks for another one.
 pub(super) const CONFIDENCE: f64 = 0.95;
 
 /// `about 48,731 (95 %: 47,967 to 49,495)`.
 pub(super) fn estimate(estimate: &Estimate) -> String {
-    let (low, high) = estimate.interval(CONFIDENCE);
-    let count = |number: f64| units::count(number.round() as u64);
-    format!("about {} (95 %: {} to {})", count(estimate.value), count(low), count(high))
+    estimate_at(estimate, CONFIDENCE)
+}
+
+/// [`estimate`] with an interval that has the true value with this probability.
+pub(super) fn estimate_at(estimate: &Estimate, confidence: f64) -> String {
+    about(estimate.value, estimate.interval(confidence), confidence)
+}
+
+/// `about 48,731 (95 %: 47,967 to 49,495)` or `48,731 (exact)`.
+pub(super) fn sampled(estimate: &PrefixEstimate) -> String {
+    match estimate.is_exact {
+        true => format!("{} (exact)", count(estimate.value)),
+        false => about(estimate.value, (estimate.low, estimate.high), estimate.confidence),
+    }
+}
+
+/// `9.79 % (95 %: 9.12 % to 10.3 %)` or `9.79 % (exact)`.
+pub(super) fn sampled_part(estimate: &PrefixEstimate) -> String {
+    let percent = units::percent;
+    match estimate.is_exact {
+        true => format!("{} (exact)", percent(estimate.value)),
+        false => format!(
+            "{} ({}: {} to {})",
+            percent(estimate.value),
+            percent(estimate.confidence),
+            percent(estimate.low),
+            percent(estimate.high)
+        ),
+    }
+}
+
+fn about(value: f64, (low, high): (f64, f64), confidence: f64) -> String {
+    let confidence = units::percent(confidence);
+    format!("about {} ({confidence}: {} to {})", count(value), count(low), count(high))
+}
+
+fn count(number: f64) -> impl std::fmt::Display {
+    units::count(number.round() as u64)
 }
 
 pub(super) fn to_json(estimate: &Estimate) -> Value {
-    let (low, high) = estimate.interval(CONFIDENCE);
+    to_json_at(estimate, CONFIDENCE)
+}
+
+pub(super) fn to_json_at(estimate: &Estimate, confidence: f64) -> Value {
+    let (low, high) = estimate.interval(confidence);
     json!({
-        "count": estimate.value, "low": low, "high": high, "confidence": CONFIDENCE,
+        "count": estimate.value, "low": low, "high": high, "confidence": confidence,
         "standard_error": estimate.standard_error,
+    })
+}
+
+pub(super) fn sampled_to_json(estimate: &PrefixEstimate) -> Value {
+    json!({
+        "count": estimate.value, "low": estimate.low, "high": estimate.high,
+        "confidence": estimate.confidence, "exact": estimate.is_exact, "matches": estimate.matches,
     })
 }

@@ -212,9 +212,9 @@ fn what_is_no_table_of_groups_is_refused() {
         ("sketch count groups".into(), 2, "--all"),
         ("sketch count groups home none".into(), 1, "there is no group \"none\""),
         ("sketch count groups home --all".into(), 2, "leave it out"),
-        ("sketch count one.hll --top 3".into(), 2, "is one sketch"),
-        ("sketch count one.hll groups".into(), 2, "DIR:GROUP"),
-        ("sketch count table x".into(), 2, "values are not sketches"),
+        ("sketch count one.hll --top 3".into(), 2, "is no table of groups"),
+        ("sketch count one.hll groups".into(), 2, "is not a folder, but groups is"),
+        ("sketch count table x".into(), 2, "is not a folder, but table is"),
         ("sketch union out groups one.hll".into(), 2, "is no folder"),
         ("sketch union table groups".into(), 2, "values are not sketches"),
         ("sketch union groups one.hll".into(), 2, "takes the union of folders"),
@@ -228,4 +228,73 @@ fn what_is_no_table_of_groups_is_refused() {
     work.write("bad.csv", "n,page\n1\n");
     assert_eq!(work.run("sketch add new --by page --key n bad.csv").code, 3);
     assert!(!work.path("new").exists(), "nothing is left");
+}
+
+fn csv(range: std::ops::Range<u32>) -> String {
+    "id\n".to_owned() + &range.map(|i| format!("{i}\n")).collect::<String>()
+}
+
+/// Folders of all kinds with one seed: a table of 0 to 40,000, a store of 30,000 to 90,000, a filter of 20,000
+/// to 35,000, and a map of 0 to 10.
+fn folders() -> Work {
+    let work = Work::new();
+    fs::write(work.path("a.csv"), csv(0..40_000)).unwrap();
+    fs::write(work.path("b.csv"), csv(30_000..90_000)).unwrap();
+    fs::write(work.path("d.csv"), csv(0..10)).unwrap();
+    work.ok("build a.csv --key id --seed 7 --out table");
+    work.ok("update store b.csv --key id --seed 7");
+    work.feed("filter add filter --exact --seed 7", &lines(20_000..35_000));
+    work.ok("map import map d.csv --key id --seed 7");
+    work
+}
+
+#[test]
+fn folders_of_all_kinds_are_sampled_until_the_answer_is_precise() {
+    let work = folders();
+    let both = "sketch intersect table store --error 0.1 --confidence 0.999 --json";
+    let at = |place: &str| number(&work, both, place);
+    let (low, high) = (at("/intersection/low"), at("/intersection/high"));
+    assert!(low < 10_000.0 && 10_000.0 < high && high - low < 2500.0, "{low} {high}");
+    assert!(at("/only_a/low") < 30_000.0 && 30_000.0 < at("/only_a/high"));
+    assert!(at("/only_b/low") < 50_000.0 && 50_000.0 < at("/only_b/high"));
+    assert!(at("/jaccard/low") < 1.0 / 9.0 && 1.0 / 9.0 < at("/jaccard/high"));
+    assert!(at("/read/bytes") > 0.0 && at("/read/keys") < 20_000.0 && at("/read/fraction") < 0.2);
+    // All kinds, and the end of the smallest one.
+    let all = "sketch intersect table store filter map --json";
+    assert_eq!(number(&work, all, "/intersection/count"), 0.0);
+    let expression = "sketch intersect table store filter map --json --error 0.001 --expression";
+    for (text, count) in [("A&D", 10.0), ("A&B&C", 5000.0), ("A-(B|C)", 20_000.0), ("!A&C", 0.0)] {
+        assert_eq!(number(&work, &format!("{expression} {text}"), "/size/count"), count, "{text}");
+    }
+    let union = number(&work, "sketch count table store filter map --json", "/count");
+    assert!((union / 90_000.0 - 1.0).abs() < 0.05, "{union}");
+    let exact = work.ok("sketch count map");
+    assert!(exact.text().starts_with("10 (exact)\nread "), "{exact:?}");
+}
+
+#[test]
+fn folders_that_do_not_go_together_are_refused() {
+    let work = folders();
+    work.ok("sketch add a.hll 1 2 3");
+    work.ok("build a.csv --key id --seed 8 --out other");
+    work.feed("filter create rough --capacity 1e6 --fp-rate 0.01 --seed 7", b"");
+    for (command, says) in [
+        ("sketch intersect table a.hll", "a.hll: is not a folder, but table is"),
+        ("sketch intersect a.hll table", "a.hll: is not a folder, but table is"),
+        ("sketch intersect table none", "none: is not a folder"),
+        ("sketch count table a.hll", "a.hll: is not a folder"),
+        ("sketch intersect table other", "other: keys are hashed with seed 0x0000000000000008"),
+        ("sketch intersect table rough", "rough: number of fingerprints is"),
+        ("sketch intersect a.hll a.hll a.hll", "two sketches are compared, and 3 are given"),
+        ("sketch intersect a.hll a.hll --expression A&B", "--expression is for folders"),
+        ("sketch intersect table store --expression A&&B", "expression is &"),
+        ("sketch intersect table store --expression A&C", "number of sets is 2, expected 3 to 64"),
+        ("sketch intersect table store --error 0", "relative error of an estimate is 0"),
+        ("sketch intersect table store --confidence 1", "expected a fraction between 0 and 1"),
+        ("sketch intersect table", "required"),
+    ] {
+        let refused = work.run(command);
+        assert_eq!(refused.code, 2, "{command}: {refused:?}");
+        assert!(refused.stderr.contains(says), "{command}: {refused:?}");
+    }
 }

@@ -277,6 +277,12 @@ impl FilterReader {
         self.0.scan()
     }
 
+    /// Returns all fingerprints in ascending order, with their counts, in small reads: for callers that
+    /// stop early, such as samples.
+    pub fn fingerprints_prefix(&self) -> Result<impl Fingerprints + use<>> {
+        self.0.scan_prefix()
+    }
+
     /// Returns the statistics of the filter at that moment.
     pub fn stats(&self) -> CascadeStats {
         self.0.stats()

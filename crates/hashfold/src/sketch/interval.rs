@@ -41,7 +41,7 @@ impl Estimate {
 /// Returns the number of standard errors on each side that has this probability in a normal distribution.
 /// The probability of z is 2·φ(z)·(z + z³/3 + z⁵/(3·5) + …) (Marsaglia, "Evaluating the normal
 /// distribution", 2004).
-fn margin(confidence: f64) -> f64 {
+pub(super) fn margin(confidence: f64) -> f64 {
     let probability = |z: f64| {
         let (mut term, mut sum, mut odd) = (z, z, 1.0);
         while term > sum * f64::EPSILON {

@@ -28,6 +28,8 @@
 //!
 //! Only sketches of one [`Family`] can be united: hash functions differ.
 
+mod binomial;
+mod bottom_k;
 mod estimate;
 mod family;
 mod format;
@@ -36,15 +38,18 @@ mod hll;
 mod interval;
 mod joint;
 mod packed;
+mod prefix;
 pub mod redis;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
+    bottom_k::{BottomK, CAPACITY_MAX, CAPACITY_MIN},
     family::Family,
     groups::{GroupBuilder, GroupOptions, GroupRun, GroupStats, GroupUnion},
     hll::{Hll, PRECISION_MAX, PRECISION_MIN},
     interval::Estimate,
     joint::{Joint, Usable, inclusion_exclusion, joint},
+    prefix::{Expression, Precision, PrefixEstimate, PrefixSample, PrefixSet, SETS_MAX},
     redis::RedisHll,
 };

@@ -10,6 +10,11 @@ use std::{collections::VecDeque, sync::Arc};
 
 /// Size of a sequential read, in bytes.
 const CHUNK_SIZE: usize = 1 << 20;
+/// Size of the first read without read-ahead. Each later one is larger by a part, up to `CHUNK_SIZE`, so that
+/// a scan that is dropped early has read at most this much, or a fifth, more than it has used.
+const FIRST_SIZE: usize = 1 << 15;
+/// A read is larger than the one before by one part in this number.
+const GROWTH_PART: usize = 4;
 /// Maximum number of chunks that are read ahead: enough to keep a fast device busy.
 const AHEAD_MAX: usize = 2;
 /// Bytes in front of a chunk for the last blocks of the chunk before, because an entry may lie
@@ -27,6 +32,8 @@ pub(super) struct Window {
     blocks: u64,
     /// Size of a read, in bytes; a read is larger if more blocks are requested.
     chunk_size: usize,
+    /// Size up to which reads grow, in bytes.
+    chunk_size_max: usize,
     /// Number of the first block in memory.
     first: u64,
     /// Number of the block after the last one in memory.
@@ -55,7 +62,8 @@ impl Window {
             file,
             block_size,
             blocks,
-            chunk_size: CHUNK_SIZE,
+            chunk_size: FIRST_SIZE,
+            chunk_size_max: CHUNK_SIZE,
             first: 0,
             end: 0,
             bytes: Buffer::zeroed(0),
@@ -70,11 +78,14 @@ impl Window {
     /// reading early would only take memory.
     pub(super) fn read_ahead(&mut self, executor: Arc<dyn Executor>) {
         self.executor = Some(executor).filter(|executor| executor.width() > 0);
+        if self.executor.is_some() {
+            self.chunk_size = self.chunk_size_max;
+        }
     }
 
     /// Limits each read to the requested blocks.
     pub(super) fn read_little(&mut self) {
-        self.chunk_size = self.block_size;
+        (self.chunk_size, self.chunk_size_max) = (self.block_size, self.block_size);
     }
 
     /// Returns the file.
@@ -144,6 +155,8 @@ impl Window {
         }
         self.file.read_at(offset(first, self.block_size), &mut self.bytes[HEAD_SIZE..][..size])?;
         self.end = end;
+        let next = self.chunk_size + self.chunk_size / GROWTH_PART;
+        self.chunk_size = next.min(self.chunk_size_max);
         Ok(())
     }
 

@@ -101,6 +101,15 @@ impl Groups {
     }
 }
 
+/// Whether a path is the folder of a table of groups.
+pub(super) fn is_table(path: &Path) -> Result<bool> {
+    if !path.is_dir() || folder::holds(path)?.kind() != Some(Kind::Table) {
+        return Ok(false);
+    }
+    let table = Table::open_with(path, &ReadOptions::new().without_index())?;
+    Ok(table.attribute(GROUPS_ATTRIBUTE).is_some())
+}
+
 /// Splits `DIR:GROUP` if there is a folder of this name.
 pub(super) fn split(path: &Path) -> Option<(&Path, &str)> {
     let (folder, group) = path.to_str()?.split_once(':')?;

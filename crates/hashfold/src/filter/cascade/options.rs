@@ -22,7 +22,7 @@ pub const MEMORY_DEFAULT: usize = 256 << 20;
 const SLOTS_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 21 };
 const SLOTS_MIN: usize = 1 << 10;
 /// Minimum and maximum size of a merge's reads, in bytes.
-const READ_UNIT_MIN: usize = 16 << 10;
+pub(super) const READ_UNIT_MIN: usize = 16 << 10;
 const READ_UNIT_MAX: usize = 256 << 10;
 /// Minimum and maximum number of concurrent merges, besides a flush.
 const MERGES_MIN: usize = 2;

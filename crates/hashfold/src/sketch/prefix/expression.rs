@@ -1,0 +1,299 @@
+//! Boolean expressions over sets.
+
+use super::SETS_MAX;
+use crate::error::{Error, Result};
+use std::{
+    fmt,
+    ops::{BitAnd, BitOr, Not, Sub},
+    str::FromStr,
+};
+
+/// A boolean expression over numbered sets: which keys are counted.
+///
+/// `&` is the intersection, `|` the union, `-` the difference, and `!` the keys of all other sets
+/// together: a key that is in none of the sets is never counted. As text, sets are letters (`A` is set 0,
+/// `Z` is set 25) or numbers from 1 on, and parentheses group.
+///
+/// ```
+/// use hashfold::sketch::Expression;
+/// let both: Expression = "A & B & !C".parse()?;
+/// assert_eq!(both, Expression::set(0) & Expression::set(1) & !Expression::set(2));
+/// assert!(both.contains(0b011) && !both.contains(0b111));
+/// assert_eq!("1 & 2".parse::<Expression>()?, "a & b".parse()?);
+/// # Ok::<(), hashfold::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression(
+    /// Operands come before their operator, so that no function calls itself.
+    Vec<Step>,
+);
+
+/// A set, or an operator on what comes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Set(usize),
+    Not,
+    And,
+    Or,
+}
+
+/// What is known of a key: whether it may be outside and inside of a set.
+#[derive(Clone, Copy, Debug)]
+struct Possible {
+    outside: bool,
+    inside: bool,
+}
+
+impl Expression {
+    /// Returns the keys of one set. Sets are numbered from 0 on.
+    ///
+    /// # Panics
+    /// If the number is [`SETS_MAX`] or more.
+    pub fn set(number: usize) -> Expression {
+        assert!(number < SETS_MAX, "there are up to {SETS_MAX} sets");
+        Expression(vec![Step::Set(number)])
+    }
+
+    /// Returns the keys that are in each of the first `count` sets.
+    ///
+    /// # Panics
+    /// If there is no set, or more than [`SETS_MAX`].
+    pub fn all(count: usize) -> Expression {
+        (1..count).fold(Expression::set(0), |all, number| all & Expression::set(number))
+    }
+
+    /// Returns the keys that are in any of the first `count` sets.
+    ///
+    /// # Panics
+    /// If there is no set, or more than [`SETS_MAX`].
+    pub fn any(count: usize) -> Expression {
+        (1..count).fold(Expression::set(0), |any, number| any | Expression::set(number))
+    }
+
+    /// Returns the number of sets that the expression needs: 1 more than the largest number in it.
+    pub fn set_count(&self) -> usize {
+        let numbers = self.0.iter().map(|step| match step {
+            Step::Set(number) => number + 1,
+            Step::Not | Step::And | Step::Or => 0,
+        });
+        numbers.max().unwrap_or_default()
+    }
+
+    /// Whether the expression counts a key: bit i of `sets` says whether set i has the key.
+    pub fn contains(&self, sets: u64) -> bool {
+        let of = |number: usize| {
+            let inside = sets >> number & 1 == 1;
+            Possible { outside: !inside, inside }
+        };
+        self.evaluate(of).inside
+    }
+
+    /// Whether the expression may count a key that none of the `ended` sets has. A contradiction such as
+    /// `A & !A` is not noticed.
+    pub(super) fn may_contain_without(&self, ended: u64) -> bool {
+        self.evaluate(|number| Possible { outside: true, inside: ended >> number & 1 == 0 }).inside
+    }
+
+    fn evaluate(&self, of: impl Fn(usize) -> Possible) -> Possible {
+        let nothing = Possible { outside: true, inside: false };
+        let mut stack: Vec<Possible> = Vec::new();
+        for step in &self.0 {
+            let next = match step {
+                Step::Set(number) => of(*number),
+                Step::Not => {
+                    let Possible { outside, inside } = stack.pop().unwrap_or(nothing);
+                    Possible { outside: inside, inside: outside }
+                }
+                Step::And | Step::Or => {
+                    let (b, a) = (stack.pop(), stack.pop());
+                    let (a, b) = (a.unwrap_or(nothing), b.unwrap_or(nothing));
+                    match step {
+                        Step::And => {
+                            Possible { outside: a.outside | b.outside, inside: a.inside & b.inside }
+                        }
+                        _ => {
+                            Possible { outside: a.outside & b.outside, inside: a.inside | b.inside }
+                        }
+                    }
+                }
+            };
+            stack.push(next);
+        }
+        stack.pop().unwrap_or(nothing)
+    }
+
+    fn joined(mut self, other: Expression, step: Step) -> Expression {
+        self.0.extend(other.0);
+        self.0.push(step);
+        self
+    }
+}
+
+impl BitAnd for Expression {
+    type Output = Expression;
+
+    fn bitand(self, other: Expression) -> Expression {
+        self.joined(other, Step::And)
+    }
+}
+
+impl BitOr for Expression {
+    type Output = Expression;
+
+    fn bitor(self, other: Expression) -> Expression {
+        self.joined(other, Step::Or)
+    }
+}
+
+impl Not for Expression {
+    type Output = Expression;
+
+    fn not(mut self) -> Expression {
+        self.0.push(Step::Not);
+        self
+    }
+}
+
+impl Sub for Expression {
+    type Output = Expression;
+
+    fn sub(self, other: Expression) -> Expression {
+        self & !other
+    }
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut stack: Vec<String> = Vec::new();
+        for step in &self.0 {
+            let last = |stack: &mut Vec<String>| stack.pop().unwrap_or_default();
+            let text = match step {
+                Step::Set(number) => name(*number),
+                Step::Not => format!("!{}", last(&mut stack)),
+                Step::And | Step::Or => {
+                    let (b, a) = (last(&mut stack), last(&mut stack));
+                    format!("({a} {} {b})", if *step == Step::And { '&' } else { '|' })
+                }
+            };
+            stack.push(text);
+        }
+        let text = stack.pop().unwrap_or_default();
+        let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+        f.write_str(inner.filter(|_| self.0.last() != Some(&Step::Not)).unwrap_or(&text))
+    }
+}
+
+/// Returns the letter of a set, or its number counted from 1 on.
+fn name(number: usize) -> String {
+    match u8::try_from(number) {
+        Ok(number @ 0..26) => char::from(b'A' + number).to_string(),
+        _ => (number + 1).to_string(),
+    }
+}
+
+/// An operator, or an open parenthesis, that waits for its second operand. The later ones bind more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Waiting {
+    Parenthesis,
+    Or,
+    And,
+    Minus,
+    Not,
+}
+
+/// A reader of expressions, by Dijkstra's two stacks.
+struct Parser<'a> {
+    text: &'a str,
+    steps: Vec<Step>,
+    waiting: Vec<Waiting>,
+    /// Whether an operand comes next.
+    wants_operand: bool,
+}
+
+impl FromStr for Expression {
+    type Err = Error;
+
+    /// Reads an expression. `!` binds more than `-`, which binds more than `&`, and that more than `|`.
+    ///
+    /// # Errors
+    /// `Argument` if the text is not an expression, or names more than [`SETS_MAX`] sets.
+    fn from_str(text: &str) -> Result<Expression> {
+        let mut parser =
+            Parser { text, steps: Vec::new(), waiting: Vec::new(), wants_operand: true };
+        let mut rest = text.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let len = digits.max(first.len_utf8());
+            parser.take(first, &rest[..len])?;
+            rest = rest[len..].trim_start();
+        }
+        parser.end()
+    }
+}
+
+impl Parser<'_> {
+    fn take(&mut self, first: char, token: &str) -> Result<()> {
+        match (first, self.wants_operand) {
+            ('!', true) => self.waiting.push(Waiting::Not),
+            ('(', true) => self.waiting.push(Waiting::Parenthesis),
+            ('a'..='z' | 'A'..='Z', true) => {
+                self.operand((first.to_ascii_uppercase() as usize) - ('A' as usize));
+            }
+            ('0'..='9', true) => match token.parse::<usize>() {
+                Ok(number @ 1..=SETS_MAX) => self.operand(number - 1),
+                _ => return Err(self.wrong(&format!("a set from 1 to {SETS_MAX}"), token)),
+            },
+            ('|', false) => self.operator(Waiting::Or),
+            ('&', false) => self.operator(Waiting::And),
+            ('-' | '\\', false) => self.operator(Waiting::Minus),
+            (')', false) => {
+                self.settle(Waiting::Or);
+                if self.waiting.pop().is_none() {
+                    return Err(self.wrong("a parenthesis that was opened", ")"));
+                }
+            }
+            (_, true) => return Err(self.wrong("a set, ! or (", token)),
+            (_, false) => return Err(self.wrong("&, |, - or )", token)),
+        }
+        Ok(())
+    }
+
+    fn operand(&mut self, number: usize) {
+        self.steps.push(Step::Set(number));
+        self.wants_operand = false;
+    }
+
+    fn operator(&mut self, operator: Waiting) {
+        self.settle(operator);
+        self.waiting.push(operator);
+        self.wants_operand = true;
+    }
+
+    /// Applies the operators that bind as much as `least` or more.
+    fn settle(&mut self, least: Waiting) {
+        while let Some(operator) = self.waiting.pop_if(|operator| *operator >= least) {
+            match operator {
+                Waiting::Or => self.steps.push(Step::Or),
+                Waiting::And => self.steps.push(Step::And),
+                Waiting::Minus => self.steps.extend([Step::Not, Step::And]),
+                Waiting::Not => self.steps.push(Step::Not),
+                Waiting::Parenthesis => {}
+            }
+        }
+    }
+
+    fn end(mut self) -> Result<Expression> {
+        if self.wants_operand {
+            return Err(self.wrong("a set, ! or (", "the end"));
+        }
+        self.settle(Waiting::Or);
+        match self.waiting.is_empty() {
+            true => Ok(Expression(self.steps)),
+            false => Err(self.wrong(")", "the end")),
+        }
+    }
+
+    fn wrong(&self, expected: &str, got: &str) -> Error {
+        Error::argument("expression", expected, format!("{got} in \"{}\"", self.text))
+    }
+}
