@@ -5,7 +5,9 @@
 //!                         ├─ union ──→ the sketch of all keys of both, without loss
 //!                         ├─ joint ──→ how many keys are in both, with an interval
 //!                         ├─ to_bytes → packed, with a checksum (docs/formats/sketch.md)
-//!                         └─ RedisHll → the string of PFADD and PFCOUNT
+//!                         ├─ RedisHll → the string of PFADD and PFCOUNT
+//!                         ├─ PostgresHll → a value of the type hll of postgresql-hll
+//!                         └─ DataSketchesHll → an image of an HLL sketch of Apache DataSketches
 //! ```
 //!
 //! ```
@@ -27,21 +29,28 @@
 //!
 //! Only sketches of one [`Family`] can be united: hash functions differ.
 
+pub mod datasketches;
 mod estimate;
 mod family;
 mod format;
 mod hll;
+#[cfg(test)]
+mod images;
 mod interval;
 mod joint;
+mod murmur;
 mod packed;
+pub mod postgres;
 pub mod redis;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
+    datasketches::DataSketchesHll,
     family::Family,
     hll::{Hll, PRECISION_MAX, PRECISION_MIN},
     interval::Estimate,
     joint::{Joint, Usable, inclusion_exclusion, joint},
+    postgres::PostgresHll,
     redis::RedisHll,
 };
