@@ -1,6 +1,6 @@
 //! `hashfold sketch add`: inserts keys into a sketch.
 
-use super::{file, words};
+use super::{file, image::Image, words};
 use crate::{
     failure::{Exit, Failure, Result},
     keys::KeyArgs,
@@ -10,7 +10,8 @@ use crate::{
     stop::Stop,
     units,
 };
-use clap::Args;
+use clap::{Args, ValueEnum};
+use hashfold::Seed;
 use hashfold::sketch::{Family, Hll, PRECISION_MAX, PRECISION_MIN};
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
@@ -18,11 +19,50 @@ use std::{path::PathBuf, time::Instant};
 /// Memory for keys that wait to be inserted, in bytes.
 const KEYS_BYTES: usize = 64 << 20;
 const PRECISION: u8 = 14;
+/// Number of bits of a register of new sketches for PostgreSQL: the default of its type hll.
+const REGWIDTH: u8 = 5;
+
+/// The hash functions of new sketches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum HashName {
+    /// XXH3-128 with the seed 0
+    Hashfold,
+    /// MurmurHash64A, as PFADD
+    Redis,
+    /// MurmurHash3, as hll_hash_text of postgresql-hll
+    Postgres,
+    /// MurmurHash3, as Apache DataSketches
+    Datasketches,
+}
+
+impl HashName {
+    fn of(family: Family) -> Option<HashName> {
+        match family {
+            Family::Hashfold(_) => Some(HashName::Hashfold),
+            Family::Redis => Some(HashName::Redis),
+            Family::Postgres { .. } => Some(HashName::Postgres),
+            Family::DataSketches => Some(HashName::Datasketches),
+            _ => None,
+        }
+    }
+
+    fn family(self) -> Family {
+        match self {
+            HashName::Hashfold => Family::Hashfold(Seed(0)),
+            HashName::Redis => Family::Redis,
+            HashName::Postgres => Family::Postgres { regwidth: REGWIDTH },
+            HashName::Datasketches => Family::DataSketches,
+        }
+    }
+}
 
 /// Insert keys into a sketch, which is made if there is none
 ///
 /// Keys are given as arguments, with --keys FILE, or on standard input. Without --key, each line of a
 /// file is a key, without its line end. Files may be compressed with gzip or zstd.
+///
+/// A sketch in the format of Redis, PostgreSQL or Apache DataSketches keeps it, and has the bytes that its
+/// program would write.
 ///
 /// The sketch is replaced when all keys were read: a command that is stopped or killed changes nothing.
 #[derive(Args, Debug)]
@@ -40,6 +80,10 @@ pub(crate) struct AddArgs {
         i64::from(PRECISION_MIN)..=i64::from(PRECISION_MAX)
     ))]
     precision: Option<u8>,
+    /// Hash function of a new sketch: sketches for other programs need theirs, see `hashfold sketch
+    /// convert` [default: hashfold]
+    #[arg(long, value_name = "NAME")]
+    hash: Option<HashName>,
     /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
@@ -47,7 +91,7 @@ pub(crate) struct AddArgs {
 
 pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     args.keys.refuse_files()?;
-    let mut sketch = args.open()?;
+    let mut image = args.open()?;
     let stop = Stop::on_signals()?;
     let inputs = args.keys.open(args.files.key_options()?, &stop)?;
     let start = Instant::now();
@@ -56,33 +100,47 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     let (mut added, mut hashes) = (0, Vec::new());
     while let Some(batch) = keys.next(&stop, &mut || Ok(()))? {
         added += batch.len() as u64;
-        if let Family::Hashfold(seed) = sketch.family() {
+        if let Image::Hashfold(sketch) = &mut image
+            && let Family::Hashfold(seed) = sketch.family()
+        {
             batch.hash(seed, &mut hashes);
             hashes.iter().for_each(|hash| _ = sketch.insert_hash(*hash));
         } else {
-            batch.keys().for_each(|key| _ = sketch.insert(key));
+            batch.keys().try_for_each(|key| image.insert(key))?;
         }
     }
     let bad_rows = keys.finish()?;
-    file::write(&args.sketch, &sketch)?;
-    args.report(&sketch, (added, bad_rows), start.elapsed().as_secs_f64())?;
+    file::write(&args.sketch, &image.to_bytes())?;
+    args.report(&image.to_hll()?, (added, bad_rows), start.elapsed().as_secs_f64())?;
     Ok(Exit::Done)
 }
 
 impl AddArgs {
     /// Reads the sketch, or makes it.
-    fn open(&self) -> Result<Hll> {
-        let Some(sketch) = file::read_if_any(&self.sketch)? else {
-            return Ok(Hll::new(self.precision.unwrap_or(PRECISION))?);
+    fn open(&self) -> Result<Image> {
+        let Some(image) = file::read_image_if_any(&self.sketch, None)? else {
+            let family = self.hash.unwrap_or(HashName::Hashfold).family();
+            return Ok(Image::Hashfold(Hll::of_family(
+                family,
+                self.precision.unwrap_or(PRECISION),
+            )?));
         };
-        match self.precision {
-            Some(precision) if precision != sketch.precision() => Err(Failure::usage(format!(
-                "{}: has the precision {}, expected {precision}; --precision is for new sketches",
-                self.sketch.display(),
+        let sketch = image.to_hll()?;
+        let path = self.sketch.display();
+        if let Some(precision) = self.precision.filter(|precision| *precision != sketch.precision())
+        {
+            return Err(Failure::usage(format!(
+                "{path}: has the precision {}, expected {precision}; --precision is for new sketches",
                 sketch.precision()
-            ))),
-            _ => Ok(sketch),
+            )));
         }
+        if self.hash.is_some_and(|hash| HashName::of(sketch.family()) != Some(hash)) {
+            return Err(Failure::usage(format!(
+                "{path}: has hashes of {}; --hash is for new sketches",
+                sketch.family()
+            )));
+        }
+        Ok(image)
     }
 
     fn report(&self, sketch: &Hll, (added, bad_rows): (u64, u64), seconds: f64) -> Result<()> {

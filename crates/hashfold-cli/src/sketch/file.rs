@@ -1,5 +1,6 @@
 //! Files of sketches.
 
+use super::image::{Image, Source};
 use crate::failure::{Failure, Result};
 use hashfold::{
     error::Place,
@@ -8,22 +9,22 @@ use hashfold::{
 };
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read, in bytes: the largest sketch has 192 KiB.
-const SIZE_MAX: u64 = 1 << 20;
+/// The largest file that is read, in bytes: the largest sketch, one of DataSketches, has half of it.
+const SIZE_MAX: u64 = 8 << 20;
 
-/// Reads a sketch; `None` if there is no file.
-pub(super) fn read_if_any(path: &Path) -> Result<Option<Hll>> {
+/// Reads a sketch in any of the formats; `None` if there is no file.
+pub(super) fn read_image_if_any(path: &Path, source: Option<Source>) -> Result<Option<Image>> {
     if !OsDisk.exists(path)? {
         return Ok(None);
     }
     let bytes = read_all(&*OsDisk.open(path, Access::Cached)?, SIZE_MAX)?;
-    let sketch = Hll::from_bytes(&bytes).map_err(|error| error.at(&Place::file(path)))?;
-    Ok(Some(sketch))
+    let image = Image::read(bytes.to_vec(), source);
+    Ok(Some(image.map_err(|error| error.at(&Place::file(path)))?))
 }
 
-/// Reads a sketch.
-pub(super) fn read(path: &Path) -> Result<Hll> {
-    read_if_any(path)?.ok_or_else(|| {
+/// Reads a sketch in any of the formats.
+pub(super) fn read_image(path: &Path, source: Option<Source>) -> Result<Image> {
+    read_image_if_any(path, source)?.ok_or_else(|| {
         let path = path.display();
         Failure::usage(format!(
             "{path}: there is no sketch here; `hashfold sketch add {path}` makes one"
@@ -31,11 +32,16 @@ pub(super) fn read(path: &Path) -> Result<Hll> {
     })
 }
 
+/// Reads a sketch in any of the formats, as one that can be united with others.
+pub(super) fn read(path: &Path) -> Result<Hll> {
+    Ok(read_image(path, None)?.to_hll()?)
+}
+
 /// Replaces a sketch by another, or makes the file. Durable when this returns.
-pub(super) fn write(path: &Path, sketch: &Hll) -> Result<()> {
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let path =
         std::path::absolute(path).map_err(|error| Failure::io(path.display(), "find", &error))?;
-    Ok(replace_file(&OsDisk, &path, |file| file.write_at(0, &sketch.to_bytes()))?)
+    Ok(replace_file(&OsDisk, &path, |file| file.write_at(0, bytes))?)
 }
 
 /// Reads sketches and brings them to the lowest precision among them, which loses nothing else.

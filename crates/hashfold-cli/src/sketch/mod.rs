@@ -1,9 +1,11 @@
 //! `hashfold sketch`: how many distinct keys, and how many in both? Each verb has a file; [`mod@file`] reads and
-//! replaces sketches.
+//! replaces sketches, [`image`] knows the formats of other programs.
 
 mod add;
+mod convert;
 mod count;
 mod file;
+mod image;
 mod intersect;
 mod show;
 mod union;
@@ -29,6 +31,7 @@ enum Verb {
     Count(count::CountArgs),
     Union(union::UnionArgs),
     Intersect(intersect::IntersectArgs),
+    Convert(convert::ConvertArgs),
     Show(show::ShowArgs),
 }
 
@@ -38,6 +41,7 @@ pub(crate) fn run(args: &SketchArgs) -> Result<Exit> {
         Verb::Count(args) => count::run(args),
         Verb::Union(args) => union::run(args),
         Verb::Intersect(args) => intersect::run(args),
+        Verb::Convert(args) => convert::run(args),
         Verb::Show(args) => show::run(args),
     }
 }

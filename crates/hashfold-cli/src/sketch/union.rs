@@ -24,7 +24,7 @@ pub(crate) struct UnionArgs {
 
 pub(crate) fn run(args: &UnionArgs) -> Result<Exit> {
     let union = file::read_union(&args.sketches)?;
-    file::write(&args.out, &union)?;
+    file::write(&args.out, &union.to_bytes())?;
     let (out, estimate) = (args.out.display(), words::estimate(&union.estimate_with_error()));
     write_line(format_args!("wrote {out}; distinct keys: {estimate}"))?;
     Ok(Exit::Done)

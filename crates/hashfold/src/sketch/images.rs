@@ -172,7 +172,11 @@ fn images_of_datasketches_are_those_of_the_same_keys_inserted_here() {
         let read = DataSketchesHll::from_bytes(&image.bytes).unwrap();
         let keys = image.keys();
         let place = (image.precision, image.target, image.kind, image.count, image.is_compact);
-        assert_eq!(image.in_order(image.of(&read)), image.in_order(image.bytes.clone()), "{place:?}");
+        assert_eq!(
+            image.in_order(image.of(&read)),
+            image.in_order(image.bytes.clone()),
+            "{place:?}"
+        );
         assert_eq!((read.precision(), read.target()), (image.precision, image.target));
         let registers = sketch_of(Family::DataSketches, image.precision, &keys);
         assert_eq!(read.to_hll(), registers, "{place:?}");

@@ -1,5 +1,5 @@
 //! Values of the type `hll` of postgresql-hll, byte for byte (storage specification 1.0.0, which java-hll
-//! and others share).
+//! and others share). `docs/formats/sketch.md` has the same tables.
 //!
 //! | offset | size | field      |                                                                |
 //! |-------:|-----:|------------|----------------------------------------------------------------|

@@ -66,21 +66,30 @@ impl CouponSet {
 
     /// Inserts a coupon, unless it is there or no place is free. Returns whether that changed the set.
     pub(super) fn insert(&mut self, coupon: u32) -> bool {
+        match self.place(coupon) {
+            Some(at) if self.places[at] == FREE => {
+                self.places[at] = coupon;
+                self.count += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns a coupon that is not at the place where it is looked for.
+    pub(super) fn lost(&self) -> Option<u32> {
+        let coupons = self.places.iter().copied().enumerate().filter(|(_, coupon)| *coupon != FREE);
+        let mut lost = coupons.filter(|(at, coupon)| self.place(*coupon) != Some(*at));
+        lost.next().map(|(_, coupon)| coupon)
+    }
+
+    /// Returns the place that a coupon has, or would have; `None` if it is not there and none is free.
+    fn place(&self, coupon: u32) -> Option<usize> {
         let (mask, bits) = (self.places.len() - 1, self.places.len().trailing_zeros());
         let stride = (address(coupon) >> bits) as usize | 1;
-        let mut at = coupon as usize & mask;
-        for _ in 0..self.places.len() {
-            match self.places[at] {
-                FREE => {
-                    self.places[at] = coupon;
-                    self.count += 1;
-                    return true;
-                }
-                known if known == coupon => return false,
-                _ => at = (at + stride) & mask,
-            }
-        }
-        false
+        let mut places = (0..self.places.len())
+            .map(|i| stride.wrapping_mul(i).wrapping_add(coupon as usize) & mask);
+        places.find(|at| [FREE, coupon].contains(&self.places[*at]))
     }
 
     /// Doubles a set that is too full. Returns whether there is room: a set of the largest size of this

@@ -1,5 +1,5 @@
 //! The bytes of HLL sketches of Apache DataSketches. Integers and floating-point numbers are
-//! little-endian.
+//! little-endian. `docs/formats/sketch.md` has the same tables.
 //!
 //! | offset | size | field     |                                                                  |
 //! |-------:|-----:|-----------|------------------------------------------------------------------|
@@ -52,7 +52,7 @@ const IS_COMPACT: u8 = 8;
 const IS_OUT_OF_ORDER: u8 = 16;
 const IS_FULL_SIZE: u8 = 32;
 const COUPON_SIZE: usize = size_of::<u32>();
-/// How far a sum in an image may be from that of its registers.
+/// The largest relative error of a sum in an image: the library rounds some.
 const SUM_ERROR_MAX: f64 = 1e-6;
 
 impl DataSketchesHll {
@@ -277,6 +277,9 @@ fn take_set(fields: &mut Decoder<'_>, head: &Head) -> Result<CouponSet> {
         within("binary logarithm of the size of a set", log_sizes, head.log_size.into())?;
         CouponSet::of_places(take_coupons(fields, 1 << head.log_size)?)
     };
+    if let Some(lost) = set.lost() {
+        return Err(Error::field("coupon in a set", "one in its place", lost));
+    }
     if set.len() as u64 != count || is_too_full(set.len(), set.places().len()) {
         return Err(Error::field("coupons in a set", count.to_string(), set.len()));
     }
@@ -365,21 +368,23 @@ fn take_exceptions(
 fn check(registers: &mut Registers, head: &Head) -> Result<()> {
     let values = &registers.values;
     let least = values.iter().min().copied().unwrap_or(0);
-    let may_be_smallest = match registers.target {
-        Target::Hll4 => registers.smallest == least,
-        _ => registers.smallest == 0 || registers.smallest == least,
-    };
     let expected = registers::count(values, registers.smallest);
-    let is_counted = may_be_smallest && registers.smallest_count == expected;
+    let is_counted = match (registers.target, registers.smallest) {
+        (Target::Hll4, smallest) => smallest == least && registers.smallest_count == expected,
+        (_, 0) => registers.smallest_count == expected,
+        // The union of the library counts once, and not again when keys are inserted.
+        (_, smallest) => smallest <= least,
+    };
     let sums = registers::sums_of(values);
     let [expected_sum, got_sum] = [sums, registers.sums].map(|sums| sums[0] + sums[1]);
     // Not-a-number is not below it.
-    let is_summed = (expected_sum - got_sum).abs() < SUM_ERROR_MAX;
+    let is_summed = (expected_sum - got_sum).abs() < SUM_ERROR_MAX * expected_sum;
+    registers.sums = sums;
     if is_counted && is_summed {
         return Ok(());
     }
     if head.flags & IS_FULL_SIZE != 0 && registers.target != Target::Hll4 {
-        (registers.sums, registers.smallest) = (sums, 0);
+        registers.smallest = 0;
         registers.smallest_count = registers::count(&registers.values, 0);
         return Ok(());
     }
