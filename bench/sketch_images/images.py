@@ -123,6 +123,8 @@ def check_way_back(line, folder, program):
     form = program.form(line)
     hashfold("convert", image, copy, "--to", form)
     assert copy.read_bytes() == program.written(line, image.read_bytes()), line
+    # Sets of DataSketches may have their coupons in other places once they were read.
+    copy.write_bytes(image.read_bytes())
     hashfold("add", copy, keys=MORE)
     assert copy.read_bytes() == program.continued(line, image.read_bytes()), line
     hashfold("convert", image, registers)

@@ -91,7 +91,8 @@ fn images() -> Vec<(&'static str, u32, Vec<u8>)> {
         let fields: Vec<&str> = line.split(' ').collect();
         (fields[4] == "text").then(|| ("postgres", fields[5].parse().unwrap(), bytes(fields[6])))
     });
-    let datasketches = include_str!("../../../hashfold/tests/golden/sketch/datasketches.txt").lines();
+    let datasketches =
+        include_str!("../../../hashfold/tests/golden/sketch/datasketches.txt").lines();
     let datasketches = datasketches.filter_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         let format = match fields[1] {
@@ -102,12 +103,25 @@ fn images() -> Vec<(&'static str, u32, Vec<u8>)> {
         let is_it = fields[2..4] == ["compact", "text"];
         is_it.then(|| (format, fields[4].parse().unwrap(), bytes(fields[5])))
     });
-    let redis = include_str!("../../../hashfold/tests/golden/sketch/redis.txt").lines().map(|line| {
-        let (count, hex) = line.split_once(' ').unwrap();
-        ("redis", count.parse().unwrap(), bytes(hex))
-    });
+    let redis =
+        include_str!("../../../hashfold/tests/golden/sketch/redis.txt").lines().map(|line| {
+            let (count, hex) = line.split_once(' ').unwrap();
+            ("redis", count.parse().unwrap(), bytes(hex))
+        });
     let few = |images: Vec<(&'static str, u32, Vec<u8>)>| images.into_iter().step_by(7);
     few(postgres.collect()).chain(few(datasketches.collect())).chain(few(redis.collect())).collect()
+}
+
+/// Reads a file. Sorts the coupons of a set of DataSketches: the library, too, has other places for them after
+/// it has read one.
+fn content(work: &Work, name: &str) -> Vec<u8> {
+    let mut bytes = fs::read(work.path(name)).unwrap();
+    if bytes.starts_with(&[3, 1, 7]) {
+        let mut coupons: Vec<_> = bytes[12..].chunks(4).map(<[u8]>::to_vec).collect();
+        coupons.sort_unstable();
+        bytes.splice(12.., coupons.concat());
+    }
+    bytes
 }
 
 #[test]
@@ -117,14 +131,15 @@ fn sketches_of_other_programs_are_read_continued_and_written() {
     assert!(images.len() > 10);
     for (format, count, bytes) in images {
         work.write("image", &bytes);
+        let before = content(&work, "image");
         work.ok(&format!("sketch convert image copy --to {format}"));
-        assert_eq!(fs::read(work.path("copy")).unwrap(), bytes, "{format}, {count} keys");
+        assert_eq!(content(&work, "copy"), before, "{format}, {count} keys");
         work.ok("sketch convert image own.hll");
         let estimate = number(&work, "sketch count image --json", "/count");
         assert_eq!(number(&work, "sketch count image own.hll --json", "/count"), estimate);
         // The same keys change nothing, in either format.
         work.feed("sketch add image", &lines(0..count));
-        assert_eq!(fs::read(work.path("image")).unwrap(), bytes, "{format}, {count} keys");
+        assert_eq!(content(&work, "image"), before, "{format}, {count} keys");
         work.ok(&format!("sketch convert own.hll back --to {format}"));
         assert_eq!(number(&work, "sketch count image back --json", "/count"), estimate);
     }
@@ -144,12 +159,16 @@ fn a_sketch_with_the_hashes_of_another_program_becomes_one_of_it() {
         work.ok(&format!("sketch convert {name} image --to {format} --json"));
         let of = |file: &str| number(&work, &format!("sketch count {file} --json"), "/count");
         assert_eq!(of("image"), of(&name));
-        let shown: Value = serde_json::from_str(work.ok("sketch show image --json").text()).unwrap();
+        let shown: Value =
+            serde_json::from_str(work.ok("sketch show image --json").text()).unwrap();
         assert_eq!(shown["format"], format);
         work.ok(&format!("sketch convert image {name} --precision 12"));
         assert_eq!(number(&work, &format!("sketch show {name} --json"), "/precision"), 12.0);
         let other = work.run(&format!("sketch add {name} --hash hashfold x"));
-        assert!(other.code == 2 && other.stderr.contains("--hash is for new sketches"), "{other:?}");
+        assert!(
+            other.code == 2 && other.stderr.contains("--hash is for new sketches"),
+            "{other:?}"
+        );
     }
 }
 
