@@ -45,7 +45,8 @@ pub enum Target {
 /// does, with the same bytes.
 ///
 /// Its own estimator HIP is continued: the images of sketches that only had keys inserted have the
-/// library's estimate.
+/// library's estimate. A set whose compact image was read may have its coupons in other places, as in the
+/// library.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataSketchesHll {
     precision: u8,
