@@ -35,7 +35,9 @@ pub fn sketch(bytes: &[u8]) {
     let zeros = registers.iter().filter(|value| **value == 0).count() as u32;
     let numbers = [0.0, sum, 0.0].map(f64::to_le_bytes).concat();
     let counts = [zeros, 0].map(u32::to_le_bytes).concat();
-    image_of_datasketches(&[&[10, 1, 7, 4, 0, 24, 0, 10], &numbers[..], &counts, &registers].concat());
+    image_of_datasketches(
+        &[&[10, 1, 7, 4, 0, 24, 0, 10], &numbers[..], &counts, &registers].concat(),
+    );
 }
 
 fn image_of_postgres(bytes: &[u8]) {
