@@ -307,7 +307,7 @@ fn damaged(image: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     cut.chain(flipped).chain([[image, &[0]].concat()])
 }
 
-/// What can be read of a damaged image can be used and written, and comes back.
+/// A damaged image that is read can be used and written, and comes back.
 #[test]
 fn damaged_images_are_errors_or_other_sketches() {
     for (_, _, image) in postgres().filter(|(_, _, image)| image.len() < 300) {

@@ -1,6 +1,6 @@
 //! Coupons in a hash set, in the order of the library, and how many keys they stand for.
 
-use super::address;
+use super::coupon::address;
 
 /// The binary logarithm of the size of a new set.
 pub(super) const LOG_SIZE_MIN: u8 = 5;

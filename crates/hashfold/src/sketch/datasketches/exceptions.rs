@@ -1,6 +1,9 @@
 //! The values of registers that are too large for 4 bits, in a hash table in the order of the library.
 
-use super::{address, coupon, coupons::is_too_full, value};
+use super::{
+    coupon::{PRECISION_MIN_DATASKETCHES, address, coupon},
+    coupons::is_too_full,
+};
 
 /// For each precision from 4 to 21, the binary logarithm of the size of a new table.
 const LOG_SIZES: [u8; 18] = [2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 7, 8, 9, 10, 11, 12, 13];
@@ -8,7 +11,7 @@ const FREE: u32 = 0;
 
 /// Returns the binary logarithm of the size of a new table of this precision.
 pub(super) fn log_size_min(precision: u8) -> u8 {
-    LOG_SIZES[usize::from(precision - super::PRECISION_MIN_DATASKETCHES)]
+    LOG_SIZES[usize::from(precision - PRECISION_MIN_DATASKETCHES)]
 }
 
 /// An open hash table of registers and their values.
@@ -59,7 +62,8 @@ impl Exceptions {
         self.places[at] = coupon(register, value);
         if is_too_full(self.count, self.places.len()) {
             let mut larger = Exceptions::with_log_size(self.log_size() + 1);
-            self.iter().for_each(|known| larger.set(address(known) as usize, self::value(known)));
+            self.iter()
+                .for_each(|known| larger.set(address(known) as usize, super::coupon::value(known)));
             *self = larger;
         }
     }

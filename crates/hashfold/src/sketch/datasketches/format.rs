@@ -25,12 +25,11 @@
 //! |        |    … | exceptions      | with 4 bits: coupons whose address is a register, those whose 4 bits are 15 |
 
 use super::{
-    Content, DataSketchesHll, LIST_SIZE, PRECISION_MAX_DATASKETCHES, PRECISION_MIN_DATASKETCHES,
-    SET_PRECISION_MIN, Target, address,
+    Content, DataSketchesHll, LIST_SIZE, SET_PRECISION_MIN,
+    coupon::{PRECISION_MAX_DATASKETCHES, PRECISION_MIN_DATASKETCHES, Target, address, value},
     coupons::{self, CouponSet, is_too_full},
     exceptions::{self, Exceptions},
     registers::{self, EXCEPTION_MIN, Registers},
-    value,
 };
 use crate::{
     codec::{Decoder, within},

@@ -9,37 +9,25 @@
 //! A coupon is what a key gives a sketch of any precision: 26 bits of its hash, and a value of 6 bits
 //! above them.
 
+mod coupon;
 mod coupons;
 mod exceptions;
 mod format;
 mod registers;
 
-use self::{coupons::CouponSet, registers::Registers};
-use super::{
-    Hll, PRECISION_MAX,
-    family::{ADDRESS_BITS, Family},
+pub use self::coupon::{PRECISION_MAX_DATASKETCHES, PRECISION_MIN_DATASKETCHES, Target};
+use self::{
+    coupon::{coupon, value},
+    coupons::CouponSet,
+    registers::Registers,
 };
+use super::{Hll, PRECISION_MAX, family::Family};
 use crate::error::{Error, Result};
 
-/// The smallest precision.
-pub const PRECISION_MIN_DATASKETCHES: u8 = 4;
-/// The largest precision.
-pub const PRECISION_MAX_DATASKETCHES: u8 = 21;
 /// Number of coupons that are too many for a list.
 const LIST_SIZE: usize = 8;
 /// The smallest precision with hash sets.
 const SET_PRECISION_MIN: u8 = 8;
-
-/// How many bits the registers have, once there are registers: the target type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// 4 bits above the smallest value, and a table of larger values: `HLL_4`.
-    Hll4,
-    /// 6 bits: `HLL_6`.
-    Hll6,
-    /// 8 bits: `HLL_8`.
-    Hll8,
-}
 
 /// An HLL sketch of Apache DataSketches. It changes from a list to a set to registers as the C++ library
 /// does, with the same bytes.
@@ -62,21 +50,6 @@ enum Content {
     List(Vec<u32>),
     Set(CouponSet),
     Registers(Registers),
-}
-
-/// Returns the 26 bits of a coupon that choose its register.
-fn address(coupon: u32) -> u32 {
-    coupon & ((1 << ADDRESS_BITS) - 1)
-}
-
-/// Returns the value of a coupon.
-fn value(coupon: u32) -> u8 {
-    (coupon >> ADDRESS_BITS) as u8
-}
-
-/// Returns the coupon of an address and a value.
-fn coupon(address: usize, value: u8) -> u32 {
-    u32::from(value) << ADDRESS_BITS | address as u32
 }
 
 impl DataSketchesHll {

@@ -1,9 +1,8 @@
 //! Registers, with what the library keeps beside them for its estimates.
 
 use super::{
-    Target, address, coupon,
+    coupon::{Target, address, coupon, value},
     exceptions::{self, Exceptions},
-    value,
 };
 
 /// Values from this one on add to the second sum.
