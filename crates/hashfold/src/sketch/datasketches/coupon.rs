@@ -1,4 +1,4 @@
-//! What a key gives a sketch of any precision; the precisions and the widths of registers.
+//! The coupon that a key gives sketches of all precisions; the precisions, and the widths of registers.
 
 use crate::sketch::family::ADDRESS_BITS;
 
