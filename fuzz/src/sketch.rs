@@ -1,11 +1,16 @@
-//! Sketches: their own bytes, strings of Redis, and expressions over sketches.
+//! Sketches: their own bytes, strings of Redis, images of postgresql-hll and DataSketches, and expressions over
+//! sketches.
 
 use hashfold::{
     checksum::crc32c,
-    sketch::{BottomK, Expression, Hll, RedisHll, inclusion_exclusion, joint},
+    sketch::{
+        BottomK, DataSketchesHll, Expression, Hll, PostgresHll, RedisHll, inclusion_exclusion,
+        joint,
+    },
 };
 
-/// Bytes of a sketch, once as they are and once with the right checksum; a string of Redis; an expression.
+/// Bytes of a sketch, once as they are and once with the right checksum; an expression; and images of other
+/// programs, as they are and after heads that are right.
 pub fn sketch(bytes: &[u8]) {
     let _ = Hll::from_bytes(bytes);
     let forged = [bytes, &crc32c(bytes).to_le_bytes()].concat();
@@ -21,6 +26,51 @@ pub fn sketch(bytes: &[u8]) {
     bottom_k(bytes, &forged);
     string_of_redis(bytes);
     string_of_redis(&[b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80", bytes].concat());
+    image_of_postgres(bytes);
+    image_of_datasketches(bytes);
+    let Some((choice, rest)) = bytes.split_first() else { return };
+    image_of_postgres(&[&[0x11 + choice % 4, 0x64 | choice & 1, 0x7f][..], rest].concat());
+    let [mode, precision, flags] = [choice % 3, 4 + choice % 7, choice >> 4 << 2];
+    let [preamble, mode] = [[2, 3, 10][usize::from(mode)], mode | choice >> 6 << 2];
+    let head = [preamble, 1, 7, precision, choice % 6, flags, choice % 8, mode];
+    image_of_datasketches(&[&head[..], rest].concat());
+    // An array of registers whose sums are those of the registers.
+    let registers: Vec<u8> = (0..16).map(|i| rest.get(i).map_or(0, |byte| byte & 63)).collect();
+    let sum: f64 = registers.iter().map(|value| 0.5_f64.powi((*value).into())).sum();
+    let zeros = registers.iter().filter(|value| **value == 0).count() as u32;
+    let numbers = [0.0, sum, 0.0].map(f64::to_le_bytes).concat();
+    let counts = [zeros, 0].map(u32::to_le_bytes).concat();
+    image_of_datasketches(
+        &[&[10, 1, 7, 4, 0, 24, 0, 10], &numbers[..], &counts, &registers].concat(),
+    );
+}
+
+fn image_of_postgres(bytes: &[u8]) {
+    let Ok(mut sketch) = PostgresHll::from_bytes(bytes) else { return };
+    assert_eq!(PostgresHll::from_bytes(&sketch.to_bytes()).expect("it was just written"), sketch);
+    let before = sketch.to_hll();
+    sketch.insert(bytes);
+    let mut after = sketch.to_hll();
+    after.union(&before).expect("they are alike");
+    assert_eq!(after, sketch.to_hll());
+    assert!(after.estimate().is_finite());
+    let same = PostgresHll::from_hll(&after).expect("it came from an image");
+    assert_eq!(same.to_hll(), after);
+}
+
+fn image_of_datasketches(bytes: &[u8]) {
+    let Ok(mut sketch) = DataSketchesHll::from_bytes(bytes) else { return };
+    let before = sketch.to_hll();
+    (0..40_u8).for_each(|i| sketch.insert(&[i]));
+    let mut after = sketch.to_hll();
+    after.union(&before).expect("they are alike");
+    assert_eq!(after, sketch.to_hll());
+    for image in [sketch.to_bytes(), sketch.to_updatable_bytes()] {
+        assert_eq!(DataSketchesHll::from_bytes(&image).expect("it was just written"), sketch);
+    }
+    let mut twice = sketch.clone();
+    twice.union(&sketch);
+    assert_eq!(twice.to_hll(), after);
 }
 
 fn bottom_k(bytes: &[u8], forged: &[u8]) {

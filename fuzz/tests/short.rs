@@ -203,14 +203,34 @@ fn pieces_of_filters() {
 }
 
 /// Heads of sketches with right and nearly right fields, and random registers.
+/// Images of DataSketches with heads that may be right, of all modes; and others.
+#[test]
+fn images_of_sketches() {
+    run(sketch, 20_000, |random| {
+        let len_max = [8, 40, 120, 600][random.below(4)];
+        let mut bytes = random.bytes(len_max);
+        if random.below(2) == 0 && bytes.len() >= 8 {
+            let mode = random.below(3);
+            let [precision, flags] =
+                [4 + random.below(8), 4 * random.below(16)].map(|byte| byte as u8);
+            let [small, kind] =
+                [random.below(8), mode | 4 * random.below(3)].map(|byte| byte as u8);
+            bytes[..8].copy_from_slice(&[[2, 3, 10][mode], 1, 7, precision, 5, flags, small, kind]);
+        }
+        bytes
+    });
+}
+
 #[test]
 fn sketches() {
     run(sketch, 20_000, |random| {
         let mut bytes = b"HFHL\x01".to_vec();
-        bytes.push(1 + random.below(2) as u8);
+        bytes.push(1 + random.below(4) as u8);
         bytes.push(4 + random.below(6) as u8);
         bytes.push(1 + random.below(2) as u8);
-        bytes.extend([0; 8]);
+        // Family 3 has the width of registers where others have a seed.
+        bytes.push(if bytes[5] == 3 { 1 + random.below(7) as u8 } else { 0 });
+        bytes.extend([0; 7]);
         let dense = 3 << bytes[6] >> 2;
         let len = if bytes[7] == 2 { dense } else { random.below(40) };
         let mask = [0x7f, 0xff, 0x0f][random.below(3)];

@@ -3,6 +3,7 @@
 use super::{
     file,
     groups::{Call, GroupArgs},
+    image::Image,
     words,
 };
 use crate::{
@@ -14,7 +15,8 @@ use crate::{
     stop::Stop,
     units,
 };
-use clap::Args;
+use clap::{Args, ValueEnum};
+use hashfold::Seed;
 use hashfold::sketch::{Family, Hll, PRECISION_MAX, PRECISION_MIN};
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
@@ -22,6 +24,42 @@ use std::{path::PathBuf, time::Instant};
 /// Memory for keys that wait to be inserted, in bytes.
 const KEYS_BYTES: usize = 64 << 20;
 pub(super) const PRECISION: u8 = 14;
+/// Number of bits of a register of new sketches for PostgreSQL: the default of its type hll.
+const REGWIDTH: u8 = 5;
+
+/// The hash functions of new sketches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum HashName {
+    /// XXH3-128 with the seed 0
+    Hashfold,
+    /// MurmurHash64A, as PFADD
+    Redis,
+    /// MurmurHash3, as hll_hash_text of postgresql-hll
+    Postgres,
+    /// MurmurHash3, as Apache DataSketches
+    Datasketches,
+}
+
+impl HashName {
+    fn of(family: Family) -> Option<HashName> {
+        match family {
+            Family::Hashfold(_) => Some(HashName::Hashfold),
+            Family::Redis => Some(HashName::Redis),
+            Family::Postgres { .. } => Some(HashName::Postgres),
+            Family::DataSketches => Some(HashName::Datasketches),
+            _ => None,
+        }
+    }
+
+    fn family(self) -> Family {
+        match self {
+            HashName::Hashfold => Family::Hashfold(Seed(0)),
+            HashName::Redis => Family::Redis,
+            HashName::Postgres => Family::Postgres { regwidth: REGWIDTH },
+            HashName::Datasketches => Family::DataSketches,
+        }
+    }
+}
 
 /// Insert keys into a sketch, which is made if there is none
 ///
@@ -30,6 +68,9 @@ pub(super) const PRECISION: u8 = 14;
 ///
 /// With --by, rows are grouped: `sketch add DIR --by COL --key COL FILE...` makes a table with a sketch for
 /// each group, which `sketch count DIR GROUP` and `hashfold get` read.
+///
+/// A sketch in the format of Redis, PostgreSQL or Apache DataSketches keeps it, and has the bytes that its
+/// program would write.
 ///
 /// The sketch, or the table, is replaced when all keys were read: a command that is stopped or killed
 /// changes nothing.
@@ -50,6 +91,10 @@ pub(crate) struct AddArgs {
         i64::from(PRECISION_MIN)..=i64::from(PRECISION_MAX)
     ))]
     precision: Option<u8>,
+    /// Hash function of a new sketch: sketches for other programs need theirs, see `hashfold sketch
+    /// convert` [default: hashfold]
+    #[arg(long, value_name = "NAME")]
+    hash: Option<HashName>,
     /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
@@ -67,7 +112,7 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     }
     file::refuse_folder(&args.sketch, "name the columns with --by COL --key COL to add rows")?;
     args.keys.refuse_files()?;
-    let mut sketch = args.open()?;
+    let mut image = args.open()?;
     let stop = Stop::on_signals()?;
     let inputs = args.keys.open(args.files.key_options()?, &stop)?;
     let start = Instant::now();
@@ -76,33 +121,47 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     let (mut added, mut hashes) = (0, Vec::new());
     while let Some(batch) = keys.next(&stop, &mut || Ok(()))? {
         added += batch.len() as u64;
-        if let Family::Hashfold(seed) = sketch.family() {
+        if let Image::Hashfold(sketch) = &mut image
+            && let Family::Hashfold(seed) = sketch.family()
+        {
             batch.hash(seed, &mut hashes);
             hashes.iter().for_each(|hash| _ = sketch.insert_hash(*hash));
         } else {
-            batch.keys().for_each(|key| _ = sketch.insert(key));
+            batch.keys().try_for_each(|key| image.insert(key))?;
         }
     }
     let bad_rows = keys.finish()?;
-    file::write(&args.sketch, &sketch)?;
-    args.report(&sketch, (added, bad_rows), start.elapsed().as_secs_f64())?;
+    file::write(&args.sketch, &image.to_bytes())?;
+    args.report(&image.to_hll()?, (added, bad_rows), start.elapsed().as_secs_f64())?;
     Ok(Exit::Done)
 }
 
 impl AddArgs {
     /// Reads the sketch, or makes it.
-    fn open(&self) -> Result<Hll> {
-        let Some(sketch) = file::read_if_any(&self.sketch)? else {
-            return Ok(Hll::new(self.precision.unwrap_or(PRECISION))?);
+    fn open(&self) -> Result<Image> {
+        let Some(image) = file::read_image_if_any(&self.sketch, None)? else {
+            let family = self.hash.unwrap_or(HashName::Hashfold).family();
+            return Ok(Image::Hashfold(Hll::of_family(
+                family,
+                self.precision.unwrap_or(PRECISION),
+            )?));
         };
-        match self.precision {
-            Some(precision) if precision != sketch.precision() => Err(Failure::usage(format!(
-                "{}: has the precision {}, expected {precision}; --precision is for new sketches",
-                self.sketch.display(),
+        let sketch = image.to_hll()?;
+        let path = self.sketch.display();
+        if let Some(precision) = self.precision.filter(|precision| *precision != sketch.precision())
+        {
+            return Err(Failure::usage(format!(
+                "{path}: has the precision {}, expected {precision}; --precision is for new sketches",
                 sketch.precision()
-            ))),
-            _ => Ok(sketch),
+            )));
         }
+        if self.hash.is_some_and(|hash| HashName::of(sketch.family()) != Some(hash)) {
+            return Err(Failure::usage(format!(
+                "{path}: has hashes of {}; --hash is for new sketches",
+                sketch.family()
+            )));
+        }
+        Ok(image)
     }
 
     fn report(&self, sketch: &Hll, (added, bad_rows): (u64, u64), seconds: f64) -> Result<()> {

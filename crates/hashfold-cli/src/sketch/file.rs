@@ -1,6 +1,9 @@
 //! Files of sketches.
 
-use super::groups::{self, Groups};
+use super::{
+    groups::{self, Groups},
+    image::{Image, Source},
+};
 use crate::failure::{Failure, Result};
 use hashfold::{
     error::Place,
@@ -9,17 +12,17 @@ use hashfold::{
 };
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read, in bytes: the largest sketch has 192 KiB.
-const SIZE_MAX: u64 = 1 << 20;
+/// The largest file that is read, in bytes: the largest sketch, one of DataSketches, has half of it.
+const SIZE_MAX: u64 = 8 << 20;
 
-/// Reads a sketch; `None` if there is no file.
-pub(super) fn read_if_any(path: &Path) -> Result<Option<Hll>> {
+/// Reads a sketch in any of the formats; `None` if there is no file.
+pub(super) fn read_image_if_any(path: &Path, source: Option<Source>) -> Result<Option<Image>> {
     if !OsDisk.exists(path)? {
         return Ok(None);
     }
     let bytes = read_all(&*OsDisk.open(path, Access::Cached)?, SIZE_MAX)?;
-    let sketch = Hll::from_bytes(&bytes).map_err(|error| error.at(&Place::file(path)))?;
-    Ok(Some(sketch))
+    let image = Image::read(bytes.to_vec(), source);
+    Ok(Some(image.map_err(|error| error.at(&Place::file(path)))?))
 }
 
 /// Refuses a folder where a file of a sketch is expected; `hint` says what to do.
@@ -35,13 +38,13 @@ pub(super) fn refuse_folder(path: &Path, hint: &str) -> Result<()> {
     }
 }
 
-/// Reads a sketch: a file, or `DIR:GROUP`.
-pub(super) fn read(path: &Path) -> Result<Hll> {
+/// Reads a sketch: a file in any of the formats, or `DIR:GROUP`.
+pub(super) fn read_image(path: &Path, source: Option<Source>) -> Result<Image> {
     if let Some((folder, group)) = groups::split(path).filter(|_| !path.exists()) {
-        return Groups::open(folder)?.get(group.as_bytes());
+        return Ok(Image::Hashfold(Groups::open(folder)?.get(group.as_bytes())?));
     }
     refuse_folder(path, "one group of a table is DIR:GROUP")?;
-    read_if_any(path)?.ok_or_else(|| {
+    read_image_if_any(path, source)?.ok_or_else(|| {
         let path = path.display();
         Failure::usage(format!(
             "{path}: there is no sketch here; `hashfold sketch add {path}` makes one"
@@ -49,11 +52,16 @@ pub(super) fn read(path: &Path) -> Result<Hll> {
     })
 }
 
+/// Reads a sketch as [`read_image`] does, as one that can be united with others.
+pub(super) fn read(path: &Path) -> Result<Hll> {
+    Ok(read_image(path, None)?.to_hll()?)
+}
+
 /// Replaces a sketch by another, or makes the file. Durable when this returns.
-pub(super) fn write(path: &Path, sketch: &Hll) -> Result<()> {
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let path =
         std::path::absolute(path).map_err(|error| Failure::io(path.display(), "find", &error))?;
-    Ok(replace_file(&OsDisk, &path, |file| file.write_at(0, &sketch.to_bytes()))?)
+    Ok(replace_file(&OsDisk, &path, |file| file.write_at(0, bytes))?)
 }
 
 /// Reads sketches and brings them to the lowest precision among them, which loses nothing else.

@@ -1,12 +1,14 @@
 //! `hashfold sketch`: how many distinct keys, and how many in both? Each verb has a file; [`mod@file`] reads and
-//! replaces sketches, [`groups`] has the tables with a sketch for each group, and [`folders`] samples other data
-//! sets.
+//! replaces sketches, [`image`] knows the formats of other programs, [`groups`] has the tables with a sketch for each
+//! group, and [`folders`] samples other data sets.
 
 mod add;
+mod convert;
 mod count;
 mod file;
 mod folders;
 mod groups;
+mod image;
 mod intersect;
 mod show;
 mod union;
@@ -33,6 +35,7 @@ enum Verb {
     Count(count::CountArgs),
     Union(union::UnionArgs),
     Intersect(intersect::IntersectArgs),
+    Convert(convert::ConvertArgs),
     Show(show::ShowArgs),
 }
 
@@ -42,6 +45,7 @@ pub(crate) fn run(args: &SketchArgs) -> Result<Exit> {
         Verb::Count(args) => count::run(args),
         Verb::Union(args) => union::run(args),
         Verb::Intersect(args) => intersect::run(args),
+        Verb::Convert(args) => convert::run(args),
         Verb::Show(args) => show::run(args),
     }
 }

@@ -26,14 +26,15 @@ pub(crate) fn run(args: &ShowArgs) -> Result<Exit> {
         groups::show(&args.sketch, args.json)?;
         return Ok(Exit::Done);
     }
-    let sketch = file::read(&args.sketch)?;
+    let image = file::read_image(&args.sketch, None)?;
+    let (sketch, format) = (image.to_hll()?, image.format());
     let (family, estimate) = (sketch.family(), sketch.estimate_with_error());
-    let bytes = sketch.to_bytes().len() as u64;
+    let bytes = image.to_bytes().len() as u64;
     if args.json {
         write_line(json!({
             "precision": sketch.precision(), "registers": sketch.register_count(),
             "hash": family.to_string(), "bytes": bytes, "distinct": words::to_json(&estimate),
-            "standard_error": sketch.standard_error(),
+            "standard_error": sketch.standard_error(), "format": format.to_string(),
         }))?;
         return Ok(Exit::Done);
     }
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<Exit> {
         ("precision", format!("{}, {registers} registers", sketch.precision())),
         ("error", format!("{} standard error", units::percent(sketch.standard_error()))),
         ("hash", family.to_string()),
+        ("format", format.to_string()),
         ("size", units::bytes(bytes).to_string()),
     ] {
         write_line(format_args!("{name:<14} {value}"))?;

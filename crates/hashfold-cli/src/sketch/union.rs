@@ -29,7 +29,7 @@ pub(crate) fn run(args: &UnionArgs) -> Result<Exit> {
     }
     file::refuse_folder(&args.out, "a folder takes the union of folders")?;
     let union = file::read_union(&args.sketches)?;
-    file::write(&args.out, &union)?;
+    file::write(&args.out, &union.to_bytes())?;
     let (out, estimate) = (args.out.display(), words::estimate(&union.estimate_with_error()));
     write_line(format_args!("wrote {out}; distinct keys: {estimate}"))?;
     Ok(Exit::Done)

@@ -298,3 +298,121 @@ fn folders_that_do_not_go_together_are_refused() {
         assert!(refused.stderr.contains(says), "{command}: {refused:?}");
     }
 }
+
+/// The images of the golden files, which other programs wrote: their format, number of keys of text, and bytes.
+fn images() -> Vec<(&'static str, u32, Vec<u8>)> {
+    let bytes = |hex: &str| -> Vec<u8> {
+        let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        (0..hex.len()).step_by(2).map(byte).collect()
+    };
+    let postgres = include_str!("../../../hashfold/tests/golden/sketch/postgres.txt").lines();
+    let postgres = postgres.filter_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        (fields[4] == "text").then(|| ("postgres", fields[5].parse().unwrap(), bytes(fields[6])))
+    });
+    let datasketches =
+        include_str!("../../../hashfold/tests/golden/sketch/datasketches.txt").lines();
+    let datasketches = datasketches.filter_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let format = match fields[1] {
+            "4" => "datasketches-hll4",
+            "6" => "datasketches-hll6",
+            _ => "datasketches-hll8",
+        };
+        let is_it = fields[2..4] == ["compact", "text"];
+        is_it.then(|| (format, fields[4].parse().unwrap(), bytes(fields[5])))
+    });
+    let redis =
+        include_str!("../../../hashfold/tests/golden/sketch/redis.txt").lines().map(|line| {
+            let (count, hex) = line.split_once(' ').unwrap();
+            ("redis", count.parse().unwrap(), bytes(hex))
+        });
+    let few = |images: Vec<(&'static str, u32, Vec<u8>)>| images.into_iter().step_by(7);
+    few(postgres.collect()).chain(few(datasketches.collect())).chain(few(redis.collect())).collect()
+}
+
+/// Reads a file. Sorts the coupons of a set of DataSketches: the library, too, has other places for them after
+/// it has read one.
+fn content(work: &Work, name: &str) -> Vec<u8> {
+    let mut bytes = fs::read(work.path(name)).unwrap();
+    if bytes.starts_with(&[3, 1, 7]) {
+        let mut coupons: Vec<_> = bytes[12..].chunks(4).map(<[u8]>::to_vec).collect();
+        coupons.sort_unstable();
+        bytes.splice(12.., coupons.concat());
+    }
+    bytes
+}
+
+#[test]
+fn sketches_of_other_programs_are_read_continued_and_written() {
+    let work = Work::new();
+    let images = images();
+    assert!(images.len() > 10);
+    for (format, count, bytes) in images {
+        work.write("image", &bytes);
+        let before = content(&work, "image");
+        work.ok(&format!("sketch convert image copy --to {format}"));
+        assert_eq!(content(&work, "copy"), before, "{format}, {count} keys");
+        work.ok("sketch convert image own.hll");
+        let estimate = number(&work, "sketch count image --json", "/count");
+        assert_eq!(number(&work, "sketch count image own.hll --json", "/count"), estimate);
+        // The same keys change nothing, in either format.
+        work.feed("sketch add image", &lines(0..count));
+        assert_eq!(content(&work, "image"), before, "{format}, {count} keys");
+        work.ok(&format!("sketch convert own.hll back --to {format}"));
+        assert_eq!(number(&work, "sketch count image back --json", "/count"), estimate);
+    }
+}
+
+#[test]
+fn a_sketch_with_the_hashes_of_another_program_becomes_one_of_it() {
+    let work = Work::new();
+    for (hash, format) in [
+        ("redis", "redis"),
+        ("postgres", "postgres"),
+        ("postgres", "postgres-text"),
+        ("datasketches", "datasketches-hll6"),
+    ] {
+        let name = format!("{format}.hll");
+        work.feed(&format!("sketch add {name} --hash {hash}"), &lines(0..5000));
+        work.ok(&format!("sketch convert {name} image --to {format} --json"));
+        let of = |file: &str| number(&work, &format!("sketch count {file} --json"), "/count");
+        assert_eq!(of("image"), of(&name));
+        let shown: Value =
+            serde_json::from_str(work.ok("sketch show image --json").text()).unwrap();
+        assert_eq!(shown["format"], format);
+        work.ok(&format!("sketch convert image {name} --precision 12"));
+        assert_eq!(number(&work, &format!("sketch show {name} --json"), "/precision"), 12.0);
+        let other = work.run(&format!("sketch add {name} --hash hashfold x"));
+        assert!(
+            other.code == 2 && other.stderr.contains("--hash is for new sketches"),
+            "{other:?}"
+        );
+    }
+}
+
+#[test]
+fn hashes_do_not_change_and_the_message_says_what_is_possible() {
+    let work = Work::new();
+    work.ok("sketch add own.hll anna");
+    let refused = work.run("sketch convert own.hll image --to redis");
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("this one can become hashfold\n"), "{refused:?}");
+    assert!(!work.path("image").exists());
+    work.ok("sketch add redis.hll --hash redis --precision 12 anna");
+    let wrong = work.run("sketch convert redis.hll image --to redis");
+    assert!(wrong.code != 0 && wrong.stderr.contains("precision 14"), "{wrong:?}");
+    for (bytes, from) in [
+        (&b"HYLL"[..], ""),
+        (b"\\x118b7", ""),
+        (b"\\x11 b7f", ""),
+        (b"\x02\x01\x07\x0b", ""),
+        (b"HFHL", "--from postgres"),
+        (b"\x12\x8b\x7f\0\0", ""),
+    ] {
+        work.write("image", bytes);
+        let damaged = work.run(&format!("sketch convert image other {from}"));
+        assert_eq!(damaged.code, 4, "{bytes:?}: {damaged:?}");
+        assert!(damaged.stderr.contains("image"), "{damaged:?}");
+    }
+}

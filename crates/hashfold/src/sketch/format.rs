@@ -6,10 +6,10 @@
 //! |-------:|-----:|-----------|--------------------------------------------------------------|
 //! |      0 |    4 | magic     | `HFHL`                                                       |
 //! |      4 |    1 | version   | 1                                                            |
-//! |      5 |    1 | family    | hash function: 1 XXH3-128 with the seed, 2 MurmurHash64A of Redis |
+//! |      5 |    1 | family    | hash function: 1 XXH3-128 with the seed, 2 MurmurHash64A of Redis, 3 MurmurHash3 of postgresql-hll, 4 MurmurHash3 of DataSketches |
 //! |      6 |    1 | precision | 4 to 18: there are 2^precision registers                     |
 //! |      7 |    1 | form      | 1 sparse, 2 dense                                            |
-//! |      8 |    8 | seed      | 0 if the family has none                                     |
+//! |      8 |    8 | seed      | family 3: number of bits of a register, 1 to 7; 0 if the family has none |
 //! |     16 |    … | registers |                                                              |
 //! |        |    4 | checksum  | CRC-32C of all bytes before it                               |
 //!
@@ -21,7 +21,11 @@
 //! | count |    … | number of registers: a variable-length integer                         |
 //! | each  |    … | 64 · (number of zeros before it) + value: a variable-length integer    |
 
-use super::{Hll, PRECISION_MAX, PRECISION_MIN, family::Family, hll, packed};
+use super::{
+    Hll, PRECISION_MAX, PRECISION_MIN,
+    family::{Family, REGWIDTHS},
+    hll, packed,
+};
 use crate::{
     checksum::crc32c,
     codec::{Decoder, put_varint, within},
@@ -33,6 +37,8 @@ const MAGIC: [u8; 4] = *b"HFHL";
 const VERSION: u8 = 1;
 const XXH3: u8 = 1;
 const MURMUR_64A: u8 = 2;
+const MURMUR_3_POSTGRES: u8 = 3;
+const MURMUR_3_DATASKETCHES: u8 = 4;
 const SPARSE: u8 = 1;
 const DENSE: u8 = 2;
 const CHECKSUM_SIZE: usize = 4;
@@ -45,6 +51,8 @@ impl Hll {
         let (family, seed) = match self.family() {
             Family::Hashfold(seed) => (XXH3, seed),
             Family::Redis => (MURMUR_64A, Seed(0)),
+            Family::Postgres { regwidth } => (MURMUR_3_POSTGRES, Seed(regwidth.into())),
+            Family::DataSketches => (MURMUR_3_DATASKETCHES, Seed(0)),
         };
         let form = if self.is_dense() { DENSE } else { SPARSE };
         let mut out = [&MAGIC[..], &[VERSION, family, self.precision(), form]].concat();
@@ -77,7 +85,13 @@ impl Hll {
         let family = match family {
             XXH3 => Family::Hashfold(seed),
             MURMUR_64A => Family::Redis,
-            other => return Err(Error::field("hash function of a sketch", "1 or 2", other)),
+            MURMUR_3_POSTGRES => {
+                let widths = u64::from(*REGWIDTHS.start())..=u64::from(*REGWIDTHS.end());
+                let regwidth = within("bits of a register of a sketch", widths, seed.0)? as u8;
+                Family::Postgres { regwidth }
+            }
+            MURMUR_3_DATASKETCHES => Family::DataSketches,
+            other => return Err(Error::field("hash function of a sketch", "1 to 4", other)),
         };
         let precisions = u64::from(PRECISION_MIN)..=u64::from(PRECISION_MAX);
         within("precision of a sketch", precisions, precision.into())?;
@@ -136,7 +150,7 @@ fn take_sparse(fields: &mut Decoder<'_>, empty: &Hll) -> Result<Hll> {
 }
 
 /// Sets a register of a sketch to a value that was read.
-fn take(sketch: &mut Hll, index: usize, value: u8) -> Result<()> {
+pub(super) fn take(sketch: &mut Hll, index: usize, value: u8) -> Result<()> {
     let max = sketch.q() as u64 + 1;
     within("value of a register", 1..=max, value.into())?;
     sketch.raise(index, value);

@@ -2,7 +2,7 @@
 
 use super::{
     estimate::{self, Histogram, VALUES},
-    family::Family,
+    family::{Family, REGWIDTHS},
     interval::Estimate,
 };
 use crate::{
@@ -63,11 +63,18 @@ impl Hll {
     /// Makes an empty sketch of a family.
     ///
     /// # Errors
-    /// `Argument` if the precision is not between [`PRECISION_MIN`] and [`PRECISION_MAX`].
+    /// `Argument` if the precision is not between [`PRECISION_MIN`] and [`PRECISION_MAX`], or the
+    /// `regwidth` of a [`Family::Postgres`] not between 1 and 7.
     pub fn of_family(family: Family, precision: u8) -> Result<Hll> {
         if !(PRECISION_MIN..=PRECISION_MAX).contains(&precision) {
             let expected = format!("{PRECISION_MIN} to {PRECISION_MAX}");
             return Err(Error::argument("precision of a sketch", expected, precision));
+        }
+        if let Family::Postgres { regwidth } = family
+            && !REGWIDTHS.contains(&regwidth)
+        {
+            let expected = format!("{} to {}", REGWIDTHS.start(), REGWIDTHS.end());
+            return Err(Error::argument("bits of a register of a sketch", expected, regwidth));
         }
         Ok(Hll { family, precision, registers: Registers::Sparse(Vec::new()) })
     }
@@ -133,7 +140,7 @@ impl Hll {
 
     /// The largest value of a register, less 1.
     pub(super) fn q(&self) -> usize {
-        64 - usize::from(self.precision)
+        self.family.q(self.precision)
     }
 
     /// Inserts a key. Returns whether that changed the sketch.
@@ -181,6 +188,7 @@ impl Hll {
                 *register = value.max(*register);
                 is_more
             }
+            Registers::Sparse(_) if value == 0 => false,
             Registers::Sparse(entries) => {
                 let entry = (index as u32) << VALUE_BITS | u32::from(value);
                 let at = entries.partition_point(|known| known >> VALUE_BITS < entry >> VALUE_BITS);

@@ -5,7 +5,9 @@
 //!                         ├─ union ──→ the sketch of all keys of both, without loss
 //!                         ├─ joint ──→ how many keys are in both, with an interval
 //!                         ├─ to_bytes → packed, with a checksum (docs/formats/sketch.md)
-//!                         └─ RedisHll → the string of PFADD and PFCOUNT
+//!                         ├─ RedisHll → the string of PFADD and PFCOUNT
+//!                         ├─ PostgresHll → a value of the type hll of postgresql-hll
+//!                         └─ DataSketchesHll → an image of an HLL sketch of Apache DataSketches
 //! (group, key) rows ─→ GroupBuilder ─→ a run of groups and their sketches: a table
 //! ```
 //!
@@ -30,14 +32,19 @@
 
 mod binomial;
 mod bottom_k;
+pub mod datasketches;
 mod estimate;
 mod family;
 mod format;
 pub mod groups;
 mod hll;
+#[cfg(test)]
+mod images;
 mod interval;
 mod joint;
+mod murmur;
 mod packed;
+pub mod postgres;
 mod prefix;
 pub mod redis;
 #[cfg(test)]
@@ -45,11 +52,13 @@ mod tests;
 
 pub use self::{
     bottom_k::{BottomK, CAPACITY_MAX, CAPACITY_MIN},
+    datasketches::DataSketchesHll,
     family::Family,
     groups::{GroupBuilder, GroupOptions, GroupRun, GroupStats, GroupUnion},
     hll::{Hll, PRECISION_MAX, PRECISION_MIN},
     interval::Estimate,
     joint::{Joint, Usable, inclusion_exclusion, joint},
+    postgres::PostgresHll,
     prefix::{Expression, Precision, PrefixEstimate, PrefixSample, PrefixSet, SETS_MAX},
     redis::RedisHll,
 };

@@ -1,4 +1,5 @@
 //! Sketches as Redis and Valkey keep them in strings, byte for byte, also after changes.
+//! `docs/formats/sketch.md` has the same tables.
 //!
 //! | offset | size | field    |                                                                 |
 //! |-------:|-----:|----------|-----------------------------------------------------------------|

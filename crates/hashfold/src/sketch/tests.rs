@@ -11,7 +11,13 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-const FAMILIES: [Family; 2] = [Family::Hashfold(Seed(7)), Family::Redis];
+const FAMILIES: [Family; 5] = [
+    Family::Hashfold(Seed(7)),
+    Family::Redis,
+    Family::Postgres { regwidth: 5 },
+    Family::Postgres { regwidth: 3 },
+    Family::DataSketches,
+];
 
 fn key(i: u64) -> [u8; 8] {
     i.to_le_bytes()
@@ -28,18 +34,28 @@ fn naive(family: Family, precision: u8, keys: impl Iterator<Item = u64>) -> BTre
     let mut registers = BTreeMap::new();
     for i in keys {
         let hash = family.hash(&key(i));
-        let bit = |at: u8| match family {
-            Family::Hashfold(_) => hash >> (63 - at) & 1,
-            _ => hash >> at & 1,
+        // The bits in the order in which they number the register and are counted, and the weight of the first.
+        let bits: Vec<u64> = match family {
+            Family::Hashfold(_) => (0..64).map(|at| hash >> (63 - at) & 1).collect(),
+            _ => (0..64).map(|at| hash >> at & 1).collect(),
         };
         let weight = |at: u8| match family {
             Family::Hashfold(_) => precision - 1 - at,
             _ => at,
         };
-        let index = (0..precision).map(|at| (bit(at) as usize) << weight(at)).sum();
-        let zeros = (precision..64).take_while(|at| bit(*at) == 0).count() as u8;
+        let index = (0..precision).map(|at| (bits[usize::from(at)] as usize) << weight(at)).sum();
+        let zeros =
+            bits[usize::from(precision)..].iter().take_while(|bit| **bit == 0).count() as u8;
+        let value = match family {
+            Family::Postgres { regwidth } => (zeros + 1).min(2_u8.pow(regwidth.into()) - 1),
+            Family::DataSketches => {
+                let [_, zeros] = murmur::murmur_hash_3(&key(i), 9001);
+                (0..64).take_while(|at| zeros >> (63 - at) & 1 == 0).count() as u8 + 1
+            }
+            _ => zeros + 1,
+        };
         let register = registers.entry(index).or_insert(0);
-        *register = zeros.saturating_add(1).max(*register);
+        *register = value.max(*register);
     }
     registers
 }
@@ -67,12 +83,48 @@ fn registers_are_those_of_a_naive_sketch() {
 #[test]
 fn the_largest_value_is_the_number_of_other_bits_plus_1() {
     for precision in [4, 14, 18] {
-        for family in FAMILIES {
+        for family in [Family::Hashfold(Seed(7)), Family::Redis] {
             let mut sketch = Hll::of_family(family, precision).unwrap();
             assert!(sketch.insert_bits(0));
             assert_eq!(registers(&sketch), BTreeMap::from([(0, 65 - precision)]));
             assert!(!sketch.insert_bits(0));
         }
+    }
+}
+
+/// Values at the bounds: postgresql-hll does not count a hash without ones, and bounds values by the width.
+#[test]
+fn the_largest_values_of_other_programs_are_theirs() {
+    for (regwidth, hash, value) in [
+        (5, 0, 0),
+        (5, 1 << 63, 31),
+        (6, 1 << 63, 53),
+        (7, 1 << 63, 53),
+        (1, 1 << 12, 1),
+        (2, 3 << 12, 2),
+    ] {
+        let mut sketch = Hll::of_family(Family::Postgres { regwidth }, 11).unwrap();
+        assert_eq!(sketch.insert_bits(hash), value > 0);
+        assert_eq!(registers(&sketch).into_values().max().unwrap_or(0), value, "{regwidth} {hash}");
+    }
+    let mut sketch = Hll::of_family(Family::DataSketches, 4).unwrap();
+    assert!(!sketch.insert_bits(5) && sketch.insert_bits(63 << 26 | 21));
+    assert_eq!(registers(&sketch), BTreeMap::from([(5, 63)]));
+}
+
+/// Many keys of narrow registers: the estimate takes the bound into account.
+#[test]
+fn estimates_of_narrow_registers_have_no_bias() {
+    let random = SeededRandom::new(5);
+    for (regwidth, count) in [(3, 50_000), (4, 100_000), (2, 3000), (1, 500)] {
+        let (mut sum, rounds) = (0.0, 10);
+        for _ in 0..rounds {
+            let mut sketch = Hll::of_family(Family::Postgres { regwidth }, 10).unwrap();
+            (0..count).for_each(|_| _ = sketch.insert_bits(random.next_u64()));
+            sum += sketch.estimate() / f64::from(count) - 1.0;
+        }
+        let bias = sum / f64::from(rounds);
+        assert!(bias.abs() < 0.06, "{regwidth}: {bias}");
     }
 }
 
@@ -288,10 +340,16 @@ fn the_bytes_of_a_sketch_stay_as_they_are() {
         |bytes: Vec<u8>| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
     assert_eq!(hex(sketch_of(FAMILIES[0], 12, 0..3).to_bytes()), GOLDEN_SPARSE);
     assert_eq!(hex(sketch_of(FAMILIES[1], 4, 0..9).to_bytes()), GOLDEN_DENSE);
+    assert_eq!(hex(sketch_of(FAMILIES[2], 12, 0..3).to_bytes()), GOLDEN_POSTGRES);
+    assert_eq!(hex(sketch_of(FAMILIES[4], 4, 0..9).to_bytes()), GOLDEN_DATASKETCHES);
 }
 
 const GOLDEN_SPARSE: &str = "4846484c01010c01070000000000000003c28608810ac1f3033e35036b";
 const GOLDEN_DENSE: &str = "4846484c010204020000000000000000403000c0200000000402010042afbc48";
+
+const GOLDEN_POSTGRES: &str = "4846484c01030c010500000000000000038354839103833f4ba6e8fb";
+const GOLDEN_DATASKETCHES: &str =
+    "4846484c010404020000000000000000401000403000000008020000cc454376";
 
 #[test]
 fn every_change_of_a_sketchs_bytes_is_noticed() {
