@@ -291,7 +291,7 @@ pub(crate) struct SketchBench {
     pub(crate) dir: PathBuf,
 
     /// Group of measurements; may be repeated [default: all]
-    #[arg(long, value_name = "GROUP", value_parser = ["groups"])]
+    #[arg(long, value_name = "GROUP", value_parser = ["insert", "joint", "groups"])]
     pub(crate) only: Vec<String>,
 
     /// Number of rounds; more than one print medians and ranges, at the end

@@ -125,7 +125,8 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
             && let Family::Hashfold(seed) = sketch.family()
         {
             batch.hash(seed, &mut hashes);
-            hashes.iter().for_each(|hash| _ = sketch.insert_hash(*hash));
+            let bits: Vec<u64> = hashes.iter().map(|hash| hash.high()).collect();
+            sketch.insert_hashes(&bits);
         } else {
             batch.keys().try_for_each(|key| image.insert(key))?;
         }

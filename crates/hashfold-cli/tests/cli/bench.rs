@@ -230,6 +230,13 @@ fn the_sketch_benchmark_prints_each_figure() {
     let sizes = "--rows 200000 --groups 3000 --memory 1MiB --precision 10 --dir bench";
     let figures = figures(&work, &format!("bench sketch {sizes} --json"));
     let names = [
+        "sketch.insert_hashes.p14",
+        "sketch.insert.p16",
+        "sketch.joint_us",
+        "sketch.estimate_us",
+        "sketch.union_us",
+        "sketch.joint.covered",
+        "sketch.inclusion_exclusion.error",
         "sketch.groups.source_ns",
         "sketch.groups.rows_s",
         "sketch.groups.cpu_ns",

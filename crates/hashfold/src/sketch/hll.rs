@@ -4,6 +4,7 @@ use super::{
     estimate::{self, Histogram, VALUES},
     family::{Family, REGWIDTHS},
     interval::Estimate,
+    kernel,
 };
 use crate::{
     error::{Error, Result},
@@ -169,12 +170,12 @@ impl Hll {
         }
         let Registers::Dense(registers) = &mut self.registers else { return };
         let (family, precision) = (self.family, self.precision);
+        if let Family::Hashfold(_) = family {
+            return kernel::raise(registers, precision, hashes.as_slice());
+        }
         for hash in hashes {
             let (index, value) = family.place(*hash, precision);
-            // Rarely true, and well predicted.
-            if value > registers[index] {
-                registers[index] = value;
-            }
+            registers[index] = registers[index].max(value);
         }
     }
 

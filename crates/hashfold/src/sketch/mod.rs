@@ -42,6 +42,7 @@ mod hll;
 mod images;
 mod interval;
 mod joint;
+mod kernel;
 mod murmur;
 mod packed;
 pub mod postgres;

@@ -1,12 +1,20 @@
 //! `hashfold bench sketch`: sketches in RAM, and tables of groups on the device.
 
 mod groups;
+mod insert;
+mod joint;
 
 use super::{SketchBench, measure::Report, pairs::remove_all};
 use crate::failure::Result;
 use hashfold::io::{Disk, OsDisk};
 
 pub(super) fn run(bench: &SketchBench, report: &Report) -> Result<()> {
+    if wants(bench, "insert") {
+        insert::run(bench, report)?;
+    }
+    if wants(bench, "joint") {
+        joint::run(bench, report)?;
+    }
     if wants(bench, "groups") {
         let folder = bench.dir.join("sketch");
         OsDisk.create_folder(&folder)?;

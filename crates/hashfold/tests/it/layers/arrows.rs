@@ -33,7 +33,7 @@ const PARTS: [(&str, &[&str]); 6] = [
 ];
 
 /// Files and folders with `unsafe` code.
-const UNSAFE: [&str; 9] = [
+const UNSAFE: [&str; 10] = [
     "filter/quotient/kernel.rs",
     "filter/cascade/kernel.rs",
     "io/",
@@ -43,6 +43,7 @@ const UNSAFE: [&str; 9] = [
     "table/trie/read.rs",
     "filter/block/kernel.rs",
     "filter/merge/kernel.rs",
+    "sketch/kernel.rs",
 ];
 
 /// Returns the modules that a module may use.

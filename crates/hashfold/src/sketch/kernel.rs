@@ -1,0 +1,109 @@
+//! The inner loop of inserts: many hashes of [`Family::Hashfold`](super::Family::Hashfold) raise registers.
+
+use crate::cpu::Instructions;
+
+/// Raises registers by hashes, whose first `precision` bits number a register. There are 2^precision
+/// registers.
+pub(super) fn raise(registers: &mut [u8], precision: u8, hashes: &[u64]) {
+    assert_eq!(registers.len(), 1 << precision);
+    #[cfg(target_arch = "x86_64")]
+    if Instructions::in_use() == Instructions::V4 {
+        return x86::raise(registers, precision, hashes);
+    }
+    raise_portable(registers, precision, hashes);
+}
+
+/// Does what [`raise`] does with any instructions.
+fn raise_portable(registers: &mut [u8], precision: u8, hashes: &[u64]) {
+    for hash in hashes {
+        let rest = rest_of(*hash, precision);
+        let register = &mut registers[(hash >> (64 - precision)) as usize];
+        // The value is more than the register if there are that many zeros at least; which is rare, and well
+        // predicted.
+        if rest >> 1 >> (63 - (*register).min(63)) == 0 {
+            *register = rest.leading_zeros() as u8 + 1;
+        }
+    }
+}
+
+/// Returns the bits of a hash after those that number the register, and a one that bounds the value.
+fn rest_of(hash: u64, precision: u8) -> u64 {
+    hash << precision | 1 << (precision - 1)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86 {
+    use super::raise_portable;
+    use std::arch::x86_64::*;
+
+    /// Number of hashes in a register of the processor.
+    const LANES: usize = 8;
+
+    pub(super) fn raise(registers: &mut [u8], precision: u8, hashes: &[u64]) {
+        // SAFETY: the caller has seen that the processor has these instructions.
+        unsafe { raise_wide(registers, precision, hashes) }
+    }
+
+    /// Compares eight hashes with their registers at once. Those that raise one, which are few, are inserted one by
+    /// one.
+    #[target_feature(enable = "avx512f,avx512vl")]
+    fn raise_wide(registers: &mut [u8], precision: u8, hashes: &[u64]) {
+        let (to_word, to_rest) = (u32::from(62 - precision + 4), u32::from(precision));
+        let bound = _mm512_set1_epi64(1 << (precision - 1));
+        let (sixty_four, byte) = (_mm512_set1_epi64(64), _mm512_set1_epi64(255));
+        let (eights, chunks) = (_mm512_set1_epi64(24), hashes.as_chunks::<LANES>());
+        for hashes in chunks.0 {
+            // SAFETY: eight hashes are read.
+            let all = unsafe { _mm512_loadu_si512(hashes.as_ptr().cast()) };
+            // A word of four registers, and the place of the register in it, in bits.
+            let words = _mm512_srl_epi64(all, _mm_cvtsi32_si128(to_word as i32));
+            let bits = _mm512_srl_epi64(all, _mm_cvtsi32_si128(to_word as i32 - 5));
+            let bits = _mm512_and_si512(bits, eights);
+            // SAFETY: a word is below a quarter of the number of registers, which is 2^precision.
+            let found = unsafe { _mm512_i64gather_epi32::<4>(words, registers.as_ptr().cast()) };
+            let found = _mm512_srlv_epi64(_mm512_cvtepu32_epi64(found), bits);
+            let zeros = _mm512_sub_epi64(sixty_four, _mm512_and_si512(found, byte));
+            let rest = _mm512_sll_epi64(all, _mm_cvtsi32_si128(to_rest as i32));
+            let rest = _mm512_srlv_epi64(_mm512_or_si512(rest, bound), zeros);
+            if _mm512_testn_epi64_mask(rest, rest) != 0 {
+                raise_portable(registers, precision, hashes);
+            }
+        }
+        raise_portable(registers, precision, chunks.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Family, *};
+    use crate::key::{KeyHash, Seed};
+
+    /// Hashes with up to 64 zeros at the end of their first bits.
+    fn hashes(count: u64) -> Vec<u64> {
+        let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(4));
+        let some = |i| hash(i).high() & (u64::MAX << (hash(i).low() % 65).min(63));
+        (0..count).map(|i| if i % 3 == 0 { some(i) } else { hash(i).high() }).collect()
+    }
+
+    #[test]
+    fn all_instructions_give_the_registers_of_single_inserts() {
+        for precision in 4..=18 {
+            for count in [0, 1, 7, 8, 9, 5000] {
+                let (hashes, mut expected) = (hashes(count), vec![0_u8; 1 << precision]);
+                for hash in &hashes {
+                    let (index, value) = Family::Hashfold(Seed(0)).place(*hash, precision);
+                    expected[index] = expected[index].max(value);
+                }
+                let mut registers = vec![0; 1 << precision];
+                raise(&mut registers, precision, &hashes);
+                assert!(registers == expected, "{precision}, {count}");
+                raise_portable(&mut registers, precision, &hashes);
+                assert!(registers == expected, "twice, {precision}, {count}");
+                let mut registers = vec![0; 1 << precision];
+                raise_portable(&mut registers, precision, &hashes);
+                assert!(registers == expected, "portable, {precision}, {count}");
+            }
+        }
+    }
+}
