@@ -230,6 +230,7 @@ fn the_sketch_benchmark_prints_each_figure() {
     let sizes = "--rows 200000 --groups 3000 --memory 1MiB --precision 10 --dir bench";
     let figures = figures(&work, &format!("bench sketch {sizes} --json"));
     let names = [
+        "sketch.read_hashes",
         "sketch.insert_hashes.p14",
         "sketch.insert.p16",
         "sketch.joint_us",

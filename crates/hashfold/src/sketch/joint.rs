@@ -13,6 +13,7 @@
 
 use super::{Hll, estimate::VALUES, interval::Estimate};
 use crate::error::Result;
+use std::ops::Range;
 
 const STEPS_MAX: usize = 60;
 /// The largest change of a logarithm in one step.
@@ -167,6 +168,8 @@ struct Counts {
     above: [f64; 3],
     /// For each value, the rate at which a key reaches a register with it.
     rates: [f64; VALUES],
+    /// The values that are added up.
+    values: Range<usize>,
 }
 
 impl Counts {
@@ -186,6 +189,7 @@ impl Counts {
             equal: zero,
             above: [0.0; 3],
             rates: std::array::from_fn(rate),
+            values: 1..VALUES,
         };
         for (at, count) in pairs.iter().enumerate().filter(|(_, count)| **count > 0) {
             let (i, j, count) = (at / VALUES, at % VALUES, f64::from(*count));
@@ -204,7 +208,17 @@ impl Counts {
                 std::cmp::Ordering::Equal => counts.equal[i] += count,
             }
         }
+        counts.values = counts.used();
         counts
+    }
+
+    /// Returns the range of the values that registers have, but for 0: the others add nothing to sums.
+    fn used(&self) -> Range<usize> {
+        let Counts { only_a, only_b, any_a, any_b, equal, .. } = self;
+        let is_used =
+            |k: &usize| [only_a, only_b, any_a, any_b, equal].iter().any(|counts| counts[*k] > 0.0);
+        let first = (1..VALUES).find(is_used).unwrap_or(1);
+        first..(1..VALUES).rfind(is_used).map_or(first, |last| last + 1)
     }
 
     /// Returns the logarithm of the likelihood of the sizes a, b, x.
@@ -215,7 +229,7 @@ impl Counts {
                 sum += count * probability.ln();
             }
         };
-        for k in 1..VALUES {
+        for k in self.values.clone() {
             let rate = self.rates[k];
             let some = |size: f64| -(-size * rate).exp_m1();
             add(self.only_a[k], some(a));
@@ -231,7 +245,7 @@ impl Counts {
     fn derivatives(&self, [a, b, x]: [f64; 3]) -> ([f64; 3], Matrix) {
         let mut gradient = self.above.map(|above| -above);
         let mut hessian = [[0.0; 3]; 3];
-        for k in 1..VALUES {
+        for k in self.values.clone() {
             let rate = self.rates[k];
             // ln(1 − e^−rs), for a sum s of some of the sizes.
             let mut add_some = |count: f64, size: f64, parts: &[usize]| {

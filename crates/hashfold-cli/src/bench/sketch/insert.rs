@@ -1,4 +1,4 @@
-//! Measures inserts of hashes: in batches, and one by one.
+//! Measures inserts of hashes: in batches, and one by one; beside that, only reading the hashes.
 
 use super::SketchBench;
 use crate::{
@@ -23,6 +23,12 @@ const ERRORS_MAX: f64 = 5.0;
 pub(super) fn run(bench: &SketchBench, report: &Report) -> Result<()> {
     let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(bench.seed)).high();
     let hashes: Vec<u64> = (0..HASHES).map(hash).collect();
+    let read = best_of(TIMES, || {
+        let start = thread_seconds();
+        std::hint::black_box(hashes.iter().fold(0, |sum, hash| sum ^ hash));
+        thread_seconds() - start
+    });
+    report.add("sketch.read_hashes", read * 1e9 / HASHES as f64, "ns", HASHES, 0);
     for precision in PRECISIONS {
         let mut sketches = [Hll::new(precision)?, Hll::new(precision)?];
         let [batches, single] = &mut sketches;

@@ -12,6 +12,7 @@ use hashfold::{
     KeyHash, Seed,
     sketch::{self, Hll},
 };
+use std::ops::{Range, RangeInclusive};
 
 /// Number of pairs of sketches.
 const PAIRS: u64 = 200;
@@ -22,7 +23,7 @@ const RATIO: u64 = 10;
 const SHARED: u64 = 10;
 /// Bounds on the part of the intervals of 95 % that have the true size: 4.5 standard errors for this number of
 /// pairs.
-const COVERED: std::ops::RangeInclusive<f64> = 0.88..=1.0;
+const COVERED: RangeInclusive<f64> = 0.88..=1.0;
 
 pub(super) fn run(bench: &SketchBench, report: &Report) -> Result<()> {
     let (mut joint_s, mut estimate_s, mut union_s) = (0.0, 0.0, 0.0);
@@ -73,7 +74,7 @@ fn sketches(bench: &SketchBench, pair: u64) -> Result<[Hll; 2]> {
     let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(bench.seed + pair)).high();
     let few = KEYS / RATIO;
     let start = few - few / SHARED;
-    let of = |keys: std::ops::Range<u64>| {
+    let of = |keys: Range<u64>| -> Result<Hll> {
         let mut sketch = Hll::new(bench.precision)?;
         sketch.insert_hashes(&keys.map(hash).collect::<Vec<_>>());
         Ok(sketch)

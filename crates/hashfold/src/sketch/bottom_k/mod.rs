@@ -18,7 +18,7 @@ pub const CAPACITY_MIN: usize = 16;
 /// The largest capacity of a sketch, in hashes.
 pub const CAPACITY_MAX: usize = 1 << 24;
 /// Number of first bits of a hash that a sketch keeps.
-pub(super) const HASH_BITS: u32 = 40;
+const HASH_BITS: u32 = 40;
 /// Least number of hashes that wait to be sorted in.
 const WAITING_MIN: usize = 256;
 
@@ -33,13 +33,13 @@ const WAITING_MIN: usize = 256;
 /// one in the sketch with a probability of n/2^40 among n keys.
 ///
 /// ```
-/// use hashfold::{Seed, sketch::{BottomK, Expression, Precision, PrefixSample, PrefixSet}};
+/// use hashfold::{Seed, sketch::{BottomK, Expression, Precision, PrefixSample}};
 /// let [mut monday, mut tuesday] = [BottomK::new(4096, Seed(0))?, BottomK::new(4096, Seed(0))?];
 /// for visitor in 0..50_000_u32 {
 ///     monday.insert(&visitor.to_le_bytes());
 ///     tuesday.insert(&(visitor + 48_000).to_le_bytes());
 /// }
-/// let sets = vec![PrefixSet::of_sketch(&monday), PrefixSet::of_sketch(&tuesday)];
+/// let sets = vec![monday.to_set(), tuesday.to_set()];
 /// let both = Expression::all(2);
 /// let shared = PrefixSample::read(sets, &both, &Precision::new(0.01, 0.99)?)?.estimate(&both);
 /// assert!(shared.low < 2000.0 && 2000.0 < shared.high);
@@ -165,6 +165,16 @@ impl BottomK {
         self.settled().smallest
     }
 
+    /// Returns the set for a [`PrefixSample`]: it ends where the sketch ends, whatever the precision.
+    pub fn to_set(&self) -> PrefixSet<'static> {
+        let sketch = self.settled();
+        let to_hash = |hash: u64| u128::from(hash) << (u128::BITS - HASH_BITS);
+        let mut hashes: Vec<u128> = sketch.smallest.into_iter().map(to_hash).collect();
+        // The last hash is the bound.
+        let end = if sketch.is_complete { None } else { hashes.pop() };
+        PrefixSet::of_hashes((self.seed, HASH_BITS), hashes, end)
+    }
+
     /// Adds the keys of another sketch. The capacity becomes the smaller one of both.
     ///
     /// # Errors
@@ -189,7 +199,7 @@ impl BottomK {
     pub fn estimate(&self, confidence: f64) -> Result<PrefixEstimate> {
         let all = Expression::set(0);
         let precision = Precision::new(f64::MIN_POSITIVE, confidence)?;
-        let sample = PrefixSample::read(vec![PrefixSet::of_sketch(self)], &all, &precision)?;
+        let sample = PrefixSample::read(vec![self.to_set()], &all, &precision)?;
         Ok(sample.estimate(&all))
     }
 }

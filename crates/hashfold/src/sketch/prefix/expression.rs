@@ -37,7 +37,7 @@ enum Step {
     Or,
 }
 
-/// What is known of a key: whether it may be outside and inside of a set.
+/// Knowledge of a key: whether it may be outside and inside of a set.
 #[derive(Clone, Copy, Debug)]
 struct Possible {
     outside: bool,

@@ -51,7 +51,7 @@ pub struct PrefixSample {
     bytes_read: Option<u64>,
 }
 
-/// What ended the reading.
+/// Why the reading ended.
 #[derive(Clone, Debug, PartialEq)]
 enum Stop {
     /// The last match that was wanted. Its hash is the bound, and is not in the cells.

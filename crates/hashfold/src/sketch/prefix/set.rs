@@ -5,7 +5,6 @@ use crate::{
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     key::Seed,
     run::Run,
-    sketch::bottom_k::{self, BottomK},
 };
 use std::fmt;
 
@@ -56,14 +55,13 @@ impl<'a> PrefixSet<'a> {
         Ok(PrefixSet { seed: source.run.seed(), bits: u64::BITS, source: Box::new(source) })
     }
 
-    /// Returns the keys of a sketch. The sample ends where the sketch ends, whatever the precision.
-    pub fn of_sketch(sketch: &BottomK) -> PrefixSet<'a> {
-        let bits = bottom_k::HASH_BITS;
-        let to_hash = |hash: &u64| u128::from(*hash) << (HASH_BITS - bits);
-        let mut hashes: Vec<u128> = sketch.hashes().iter().map(to_hash).collect();
-        // The last hash is the bound.
-        let end = if sketch.is_complete() { None } else { hashes.pop() };
-        PrefixSet { seed: sketch.seed(), bits, source: Box::new(Sketched { hashes, end }) }
+    /// Returns a set of which these hashes are known, ascending, in `bits` first bits; from `end` on, nothing.
+    pub(in crate::sketch) fn of_hashes(
+        (seed, bits): (Seed, u32),
+        hashes: Vec<u128>,
+        end: Option<u128>,
+    ) -> PrefixSet<'a> {
+        PrefixSet { seed, bits, source: Box::new(Known { hashes, end }) }
     }
 
     /// Returns the seed that keys are hashed with.
@@ -123,12 +121,13 @@ impl<F: Fingerprints> Source for Exact<F> {
     }
 }
 
-struct Sketched {
+/// Hashes that were given.
+struct Known {
     hashes: Vec<u128>,
     end: Option<u128>,
 }
 
-impl Source for Sketched {
+impl Source for Known {
     fn append_to(&mut self, hashes: &mut Vec<u128>) -> Result<()> {
         hashes.append(&mut self.hashes);
         Ok(())

@@ -317,7 +317,7 @@ fn front(random: &SeededRandom, mut sizes: [u64; 3], count: usize) -> Vec<(u128,
     front
 }
 
-/// What a stop that depends on the matches does to coverage and error.
+/// A stop that depends on the matches changes neither coverage nor error.
 #[test]
 fn intervals_have_the_true_value_in_95_of_100_cases_and_errors_are_those_of_theory() {
     let random = SeededRandom::new(4);
@@ -392,7 +392,7 @@ fn the_interval_at_the_stop_is_within_the_requested_error() {
 fn sketches_and_runs_mix_up_to_the_end_of_the_sketch() {
     let mut sketch = BottomK::new(500, SEED).unwrap();
     (0..40_000_u64).for_each(|key| sketch.insert(&key.to_le_bytes()));
-    let sets = vec![PrefixSet::of_sketch(&sketch), PrefixSet::of_run(run_of(20_000..60_000))];
+    let sets = vec![sketch.to_set(), PrefixSet::of_run(run_of(20_000..60_000))];
     let both = text("A & B");
     let precision = Precision::new(0.001, 0.999).unwrap();
     let sample = PrefixSample::read(sets, &both, &precision).unwrap();
