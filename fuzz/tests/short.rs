@@ -214,7 +214,7 @@ fn images_of_sketches() {
             let [precision, flags] =
                 [4 + random.below(8), 4 * random.below(16)].map(|byte| byte as u8);
             let [small, kind] =
-                [random.below(8), mode | 4 * random.below(3)].map(|byte| byte as u8);
+                [random.below(8), mode | (4 * random.below(3))].map(|byte| byte as u8);
             bytes[..8].copy_from_slice(&[[2, 3, 10][mode], 1, 7, precision, 5, flags, small, kind]);
         }
         bytes
