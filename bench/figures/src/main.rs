@@ -4,6 +4,7 @@
 //! - The post on Voldemort's read-only stores, *Building a terabyte-scale data cycle at LinkedIn with
 //!   Hadoop and Project Voldemort* (2009).
 //! - Bender et al., *Don't Thrash: How to Cache your Hash on Flash* (2011).
+//! - The posts of Aggregate Knowledge on HyperLogLog (2012 to 2013): intersections.
 //! - Jin et al., *SAL-Hashing: A Self-Adaptive Linear Hashing Index for SSDs* (2020), simulated.
 //!
 //! Each command writes JSON Lines and an SVG, with the paper's values beside ours. If the paper only draws
@@ -17,6 +18,7 @@
 //!   └───── stores ─────┤
 //! cascade (filters) ───┤
 //! sal (a simulator) ───┤
+//! hll (sketches) ──────┤
 //! paper ───────────────┘
 //! ```
 
@@ -26,6 +28,7 @@ mod chart;
 mod construction;
 mod growth;
 mod hashes;
+mod hll;
 mod items;
 mod machine;
 mod measure;
@@ -66,8 +69,8 @@ struct Cli {
 /// The options of all commands.
 #[derive(Args, Clone, Debug)]
 struct Options {
-    /// Folder for results and charts; results/ect, results/store, results/voldemort, results/cascade or
-    /// results/sal by default.
+    /// Folder for results and charts; results/ect, results/store, results/voldemort, results/cascade,
+    /// results/sal or results/hll by default.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Folder for tables and their inputs, on the device to measure; a temporary folder in it is
@@ -146,6 +149,8 @@ enum Command {
     CascadeTombstones(CascadeKeys),
     /// The paper on SAL-hashing: all figures, by a simulator that counts I/O.
     Sal(SalTraces),
+    /// The posts on HyperLogLog: errors of intersections by the sizes of the sets and what they share.
+    HllIntersections(HllRuns),
     /// Every figure and table.
     All,
     /// Write URL-like keys and their values to standard output, for `hashfold build - --format raw`.
@@ -265,6 +270,16 @@ struct SalTraces {
     scale: Option<u64>,
 }
 
+#[derive(Args, Clone, Debug, Default)]
+struct HllRuns {
+    /// Keys of the larger set.
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+    /// Pairs of sets of each kind.
+    #[arg(long, value_name = "N")]
+    runs: Option<u64>,
+}
+
 #[derive(Args, Clone, Debug)]
 struct Urls {
     /// Number of keys.
@@ -307,6 +322,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::CascadeLookups(keys) => cascade::lookups(options, keys),
         Command::CascadeTombstones(keys) => cascade::tombstones(options, keys),
         Command::Sal(traces) => sal::all(options, traces),
+        Command::HllIntersections(runs) => hll::intersections(options, runs),
         Command::All => all(options),
         Command::Urls(urls) => items::write_urls(urls.count, urls.values, options.seed),
     }
@@ -330,7 +346,8 @@ fn all(options: &Options) -> Result<()> {
     cascade::quotient(options, &CascadeSlots::default())?;
     cascade::lookups(options, &CascadeKeys::default())?;
     cascade::tombstones(options, &CascadeKeys::default())?;
-    sal::all(options, &SalTraces::default())
+    sal::all(options, &SalTraces::default())?;
+    hll::intersections(options, &HllRuns::default())
 }
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
 //! The pictures of all commands, which can be drawn again from files of results.
 
 use crate::{
-    Command, Options, Result, cascade, construction, growth, queries, sal,
+    Command, Options, Result, cascade, construction, growth, hll, queries, sal,
     sheet::{self, Draw},
     sizes, tradeoff, updates, voldemort,
 };
@@ -25,7 +25,9 @@ const STORE: &str = "results/store";
 const VOLDEMORT: &str = "results/voldemort";
 const CASCADE: &str = "results/cascade";
 
-const PICTURES: [Picture; 19] = [
+const HLL: &str = "results/hll";
+
+const PICTURES: [Picture; 20] = [
     picture(ECT, "fig3", sizes::draw_3),
     picture(ECT, "fig6", sizes::draw_6),
     picture(ECT, "fig7", construction::draw_7),
@@ -45,6 +47,7 @@ const PICTURES: [Picture; 19] = [
     picture(CASCADE, "cascade-quotient", cascade::draw_quotient),
     picture(CASCADE, "cascade-lookups", cascade::draw_lookups),
     picture(CASCADE, "cascade-tombstones", cascade::draw_tombstones),
+    picture(HLL, "hll-intersections", hll::draw),
 ];
 
 /// Draws the pictures of a command from the files of their results.
@@ -83,6 +86,7 @@ fn names(command: &Command) -> &'static [&'static str] {
         Command::CascadeQuotient(_) => &["cascade-quotient"],
         Command::CascadeLookups(_) => &["cascade-lookups"],
         Command::CascadeTombstones(_) => &["cascade-tombstones"],
+        Command::HllIntersections(_) => &["hll-intersections"],
         Command::All | Command::Sal(_) | Command::Urls(_) => &[],
     }
 }

@@ -166,6 +166,11 @@ fn the_figures_of_the_paper_on_sal_hashing_are_drawn() {
 }
 
 #[test]
+fn intersections_of_the_posts_are_drawn() {
+    check("hll-intersections", &["hll-intersections"], 100);
+}
+
+#[test]
 fn larger_buckets_take_fewer_bits() {
     let folder = tempfile::tempdir().unwrap();
     figures(folder.path(), "fig10").unwrap();
