@@ -112,6 +112,7 @@ pub fn intersections(options: &Options, runs: &HllRuns) -> Result<()> {
 }
 
 fn note(sheet: &mut Sheet, runs: u64, keys: u64) {
+    sheet.note("threads", "1");
     sheet.note("data", format!("{runs} pairs of sets of each kind; B has {keys} keys, hashed"));
     sheet.note(
         "time",
@@ -226,10 +227,12 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
 
 /// Draws the errors at the posts' cut-offs.
 pub fn draw_cut_offs(rows: &[Row], path: &Path) -> Result<()> {
-    let panel = |(column, name): (&str, &str)| {
-        let bar = |row: &Row| row.bar(row.string("cell"), column);
-        let bars: Vec<Bar> = rows.iter().filter_map(bar).collect();
-        Panel { title: format!("{name}: relative error; less is better"), bars, limit: None }
+    let panel = |row: &Row| {
+        let bars: Vec<Bar> =
+            NAMES.iter().filter_map(|(column, name)| row.bar(name, column)).collect();
+        let title = format!("{}: relative error; less is better", row.string("cell"));
+        Panel { title, bars, limit: None }
     };
-    draw_bars(path, BUBBLE, &NAMES.map(panel))
+    let panels: Vec<Panel> = rows.iter().map(panel).collect();
+    draw_bars(path, BUBBLE, &panels)
 }
