@@ -16,6 +16,7 @@ use hashfold::{
     KeyHash, Seed,
     sketch::{self, BottomK, Expression, Hll, Joint, Precision, PrefixSample},
 };
+use record::{Bar, Panel, draw as draw_bars};
 use std::path::Path;
 
 /// Default folder for results.
@@ -79,14 +80,12 @@ type Cell = [Errors; NAMES.len()];
 pub fn intersections(options: &Options, runs: &HllRuns) -> Result<()> {
     let options = &options.by_default_in(FOLDER);
     let keys = options.size(runs.keys, 1_000_000, 20_000);
-    let count = options.size(runs.runs, 200, 3);
-    let mut sheet = Sheet::new(TITLE, options);
-    sheet.note("data", format!("{count} pairs of sets of each kind; B has {keys} keys, hashed"));
-    sheet.note("time", "none; root of the mean square of relative errors");
-    for (registers, ratio) in CUT_OFFS {
-        let row = Row::new("cell", "the posts' cut-off", PAPER).number("overlap", CUT_OFF);
-        sheet.add(row.number("registers", registers as f64).number("ratio", ratio as f64));
+    let count = options.size(runs.runs, 100, 3);
+    let [mut all, mut bubble] = [TITLE, BUBBLE].map(|title| Sheet::new(title, options));
+    for sheet in [&mut all, &mut bubble] {
+        note(sheet, count, keys);
     }
+    add_cut_offs(&mut all);
     for overlap in OVERLAPS {
         for ratio in RATIOS {
             let of_a = keys / ratio;
@@ -100,14 +99,37 @@ pub fn intersections(options: &Options, runs: &HllRuns) -> Result<()> {
                 measure(&mut cells, seed, [of_a, keys, shared])?;
             }
             for (cell, precision) in cells.iter().zip(PRECISIONS) {
-                sheet.add(row(cell, 1 << precision, (ratio, overlap)));
+                let (registers, kind) = (1 << precision, (ratio, overlap));
+                all.add(row(cell, registers, kind));
+                if overlap == CUT_OFF && CUT_OFFS.contains(&(registers, ratio)) {
+                    bubble.add(row(cell, registers, kind));
+                }
             }
         }
     }
-    sheet.save(options, "hll-intersections", draw)
+    all.save(options, "hll-intersections", draw)?;
+    bubble.save(options, "hll-cut-offs", draw_cut_offs)
 }
 
-const TITLE: &str = "Intersections of two sketches (the posts' cut-offs)";
+fn note(sheet: &mut Sheet, runs: u64, keys: u64) {
+    sheet.note("threads", "1");
+    sheet.note("data", format!("{runs} pairs of sets of each kind; B has {keys} keys, hashed"));
+    sheet.note(
+        "time",
+        "none; root of the mean square of relative errors. Estimates below 0 count as 0, which makes \
+         the errors of inclusion–exclusion smaller",
+    );
+}
+
+fn add_cut_offs(sheet: &mut Sheet) {
+    for (registers, ratio) in CUT_OFFS {
+        let row = Row::new("cell", "the posts' cut-off", PAPER).number("overlap", CUT_OFF);
+        sheet.add(row.number("registers", registers as f64).number("ratio", ratio as f64));
+    }
+}
+
+const TITLE: &str = "Intersections of two sketches";
+const BUBBLE: &str = "Intersections at the posts' cut-offs";
 
 /// Makes two sets with some keys in both, and adds the errors of all estimators.
 fn measure(cells: &mut [Cell], seed: Seed, [of_a, of_b, shared]: [u64; 3]) -> Result<()> {
@@ -201,4 +223,16 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
         series,
     }
     .draw(path)
+}
+
+/// Draws the errors at the posts' cut-offs.
+pub fn draw_cut_offs(rows: &[Row], path: &Path) -> Result<()> {
+    let panel = |row: &Row| {
+        let bars: Vec<Bar> =
+            NAMES.iter().filter_map(|(column, name)| row.bar(name, column)).collect();
+        let title = format!("{}: relative error; less is better", row.string("cell"));
+        Panel { title, bars, limit: None }
+    };
+    let panels: Vec<Panel> = rows.iter().map(panel).collect();
+    draw_bars(path, BUBBLE, &panels)
 }

@@ -27,7 +27,7 @@ const CASCADE: &str = "results/cascade";
 
 const HLL: &str = "results/hll";
 
-const PICTURES: [Picture; 20] = [
+const PICTURES: [Picture; 21] = [
     picture(ECT, "fig3", sizes::draw_3),
     picture(ECT, "fig6", sizes::draw_6),
     picture(ECT, "fig7", construction::draw_7),
@@ -48,6 +48,7 @@ const PICTURES: [Picture; 20] = [
     picture(CASCADE, "cascade-lookups", cascade::draw_lookups),
     picture(CASCADE, "cascade-tombstones", cascade::draw_tombstones),
     picture(HLL, "hll-intersections", hll::draw),
+    picture(HLL, "hll-cut-offs", hll::draw_cut_offs),
 ];
 
 /// Draws the pictures of a command from the files of their results.
@@ -86,7 +87,7 @@ fn names(command: &Command) -> &'static [&'static str] {
         Command::CascadeQuotient(_) => &["cascade-quotient"],
         Command::CascadeLookups(_) => &["cascade-lookups"],
         Command::CascadeTombstones(_) => &["cascade-tombstones"],
-        Command::HllIntersections(_) => &["hll-intersections"],
+        Command::HllIntersections(_) => &["hll-intersections", "hll-cut-offs"],
         Command::All | Command::Sal(_) | Command::Urls(_) => &[],
     }
 }
