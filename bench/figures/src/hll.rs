@@ -33,9 +33,10 @@ const OVERLAPS: [f64; 3] = [0.01, 0.05, 0.1];
 const CUT_OFF: f64 = 0.05;
 /// The posts' cut-offs: number of registers, and the largest ratio that they advise.
 const CUT_OFFS: [(u64, u64); 4] = [(8192, 10), (16384, 20), (32768, 30), (65536, 100)];
-/// Bits of a register as bytes, and of a hash of a sample: that of a set of a million keys or more.
+/// Bits of a register as bytes.
 const REGISTER_BITS: usize = 6;
-const HASH_BITS: usize = 22;
+/// Bits of a hash of a sample as bytes, and the binary logarithm of the number of keys.
+const HASH_BITS: f64 = 42.0;
 /// An answer is directionally correct if its relative error is no more than this.
 const DIRECTION: f64 = 0.5;
 
@@ -158,9 +159,10 @@ fn measure(cells: &mut [Cell], seed: Seed, [of_a, of_b, shared]: [u64; 3]) -> Re
 
 /// Returns the estimate of samples that have the bytes of sketches of this precision, and its interval.
 fn sample(hashes: &[Vec<KeyHash>; 2], seed: Seed, precision: u8) -> Result<(f64, (f64, f64))> {
-    let capacity = (REGISTER_BITS << precision) / HASH_BITS;
     let mut sets = Vec::new();
     for hashes in hashes {
+        let bits = HASH_BITS - (hashes.len() as f64).log2();
+        let capacity = ((REGISTER_BITS << precision) as f64 / bits) as usize;
         let mut sketch = BottomK::new(capacity, seed)?;
         hashes.iter().for_each(|hash| sketch.insert_hash(*hash));
         sets.push(sketch.to_set());

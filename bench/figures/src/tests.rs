@@ -168,6 +168,11 @@ fn the_figures_of_the_paper_on_sal_hashing_are_drawn() {
 #[test]
 fn intersections_of_the_posts_are_drawn() {
     check("hll-intersections", &["hll-intersections"], 100);
+    let folder = tempfile::tempdir().unwrap();
+    figures(folder.path(), "hll-intersections").unwrap();
+    let cells = Table::read(&folder.path().join("hll-cut-offs.jsonl"));
+    assert_eq!(cells.of(sheet::OURS).count(), 4);
+    assert!(folder.path().join("hll-cut-offs.svg").exists());
 }
 
 #[test]

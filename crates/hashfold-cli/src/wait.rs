@@ -18,6 +18,13 @@ pub(crate) struct WaitArgs {
     wait: u64,
 }
 
+impl WaitArgs {
+    /// Returns the option with a time of its own, in seconds.
+    pub(crate) const fn of(wait: u64) -> WaitArgs {
+        WaitArgs { wait }
+    }
+}
+
 /// Time between two attempts to take the lock.
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(50);
 

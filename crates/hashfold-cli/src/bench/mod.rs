@@ -48,7 +48,7 @@ enum Part {
     Filter(FilterBench),
     /// Measure maps: load, updates, lookups, durable commits, space, recovery
     Map(MapBench),
-    /// Measure sketches: a sketch for each group of rows
+    /// Measure sketches: inserts, intersections, a sketch for each group of rows
     Sketch(SketchBench),
     /// Measure servers: lookups, overload, publishing and transfers under readers
     #[cfg(all(feature = "deploy", feature = "serve"))]

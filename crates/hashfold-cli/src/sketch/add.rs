@@ -1,7 +1,7 @@
 //! `hashfold sketch add`: inserts keys into a sketch.
 
 use super::{
-    file,
+    file::{self, Target},
     groups::{Call, GroupArgs},
     image::Image,
     words,
@@ -16,8 +16,10 @@ use crate::{
     units,
 };
 use clap::{Args, ValueEnum};
-use hashfold::Seed;
-use hashfold::sketch::{Family, Hll, PRECISION_MAX, PRECISION_MIN};
+use hashfold::{
+    Seed,
+    sketch::{Family, Hll, PRECISION_MAX, PRECISION_MIN},
+};
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
 
@@ -72,7 +74,7 @@ impl HashName {
 /// A sketch in the format of Redis, PostgreSQL or Apache DataSketches keeps it, and has the bytes that its
 /// program would write.
 ///
-/// The sketch, or the table, is replaced when all keys were read: a command that is stopped or killed
+/// Several commands may add to one sketch at a time. The sketch, or the table, is replaced when all keys were read: a command that is stopped or killed
 /// changes nothing.
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
@@ -93,7 +95,7 @@ pub(crate) struct AddArgs {
     precision: Option<u8>,
     /// Hash function of a new sketch: sketches for other programs need theirs, see `hashfold sketch
     /// convert` [default: hashfold]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, conflicts_with = "by", value_name = "NAME")]
     hash: Option<HashName>,
     /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
@@ -111,8 +113,10 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
         });
     }
     file::refuse_folder(&args.sketch, "name the columns with --by COL --key COL to add rows")?;
+    Target::check(&args.sketch)?;
     args.keys.refuse_files()?;
-    let mut image = args.open()?;
+    let before = file::read_bytes_if_any(&args.sketch)?;
+    let mut image = args.open(before.clone())?;
     let stop = Stop::on_signals()?;
     let inputs = args.keys.open(args.files.key_options()?, &stop)?;
     let start = Instant::now();
@@ -132,21 +136,42 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
         }
     }
     let bad_rows = keys.finish()?;
-    file::write(&args.sketch, &image.to_bytes())?;
+    let target = Target::lock(&args.sketch, &stop)?;
+    let now = target.read_if_any()?;
+    if now != before {
+        args.unite(&mut image, now)?;
+    }
+    target.write(&image.to_bytes())?;
+    drop(target);
     args.report(&image.to_hll()?, (added, bad_rows), start.elapsed().as_secs_f64())?;
     Ok(Exit::Done)
 }
 
 impl AddArgs {
-    /// Reads the sketch, or makes it.
-    fn open(&self) -> Result<Image> {
-        let Some(image) = file::read_image_if_any(&self.sketch, None)? else {
+    /// Adds the keys of the sketch that others have put in the place of this one meanwhile.
+    fn unite(&self, image: &mut Image, now: Option<Vec<u8>>) -> Result<()> {
+        let Some(bytes) = now else { return Ok(()) };
+        let other = file::decode(&self.sketch, bytes, None)?;
+        if let (Image::Hashfold(sketch), Image::Hashfold(other)) = (image, &other) {
+            return Ok(sketch.union(other)?);
+        }
+        // The bytes of other programs depend on the order of the keys.
+        let path = self.sketch.display();
+        let message =
+            format!("{path}: was changed by another command meanwhile; add the keys again");
+        Err(Failure { exit: Exit::Busy, message })
+    }
+
+    /// Reads the sketch from the bytes of its file, or makes it.
+    fn open(&self, bytes: Option<Vec<u8>>) -> Result<Image> {
+        let Some(bytes) = bytes else {
             let family = self.hash.unwrap_or(HashName::Hashfold).family();
             return Ok(Image::Hashfold(Hll::of_family(
                 family,
                 self.precision.unwrap_or(PRECISION),
             )?));
         };
+        let image = file::decode(&self.sketch, bytes, None)?;
         let sketch = image.to_hll()?;
         let path = self.sketch.display();
         if let Some(precision) = self.precision.filter(|precision| *precision != sketch.precision())

@@ -1,13 +1,14 @@
 //! `hashfold sketch convert`: a sketch in the format of another program.
 
 use super::{
-    file,
+    file::{self, Target},
     image::{Format, Image, Source},
     words,
 };
 use crate::{
     failure::{Exit, Failure, Result},
     output::write_line,
+    stop::Stop,
 };
 use clap::Args;
 use hashfold::sketch::{PRECISION_MAX, PRECISION_MIN};
@@ -45,17 +46,16 @@ pub(crate) struct ConvertArgs {
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<Exit> {
     let mut image = file::read_image(&args.input, args.from)?;
-    if let Some(precision) = args.precision {
-        let sketch = image.to_hll()?;
-        if precision != sketch.precision() {
-            image = Image::Hashfold(sketch.downsize(precision)?);
-        }
+    if let Some(precision) = args.precision
+        && precision != image.precision()?
+    {
+        image = Image::Hashfold(image.to_hll()?.downsize(precision)?);
     }
     let image = image.convert(args.to).map_err(|failure| Failure {
         message: format!("{}: {}", args.input.display(), failure.message),
         ..failure
     })?;
-    file::write(&args.out, &image.to_bytes())?;
+    Target::lock(&args.out, &Stop::on_signals()?)?.write(&image.to_bytes())?;
     let (out, estimate) = (args.out.display(), image.to_hll()?.estimate_with_error());
     match args.json {
         true => write_line(json!({

@@ -15,13 +15,16 @@ use clap::Args;
 use hashfold::sketch::{Expression, Precision};
 use std::path::PathBuf;
 
+/// Relative error of an answer for folders, unless the user asks for another one.
+const ERROR: f64 = 0.02;
+
 /// Estimate the number of distinct keys in one sketch, or in all of several together
 ///
 /// `sketch count DIR GROUP...` prints those of groups, as CSV: the estimate, and the ends of its interval of
 /// 95 %. If a group is absent, the exit code is 1.
 ///
-/// Of folders of tables, stores, maps and exact filters, the first keys in the order of their hashes are read
-/// until the interval at --confidence is within --error of the estimate, as by `sketch intersect`.
+/// Folders of tables, stores, maps and exact filters are sampled: the first keys in the order of their hashes are
+/// read until the interval at --confidence is within --error of the estimate, as by `sketch intersect`.
 #[derive(Args, Debug)]
 pub(crate) struct CountArgs {
     /// Files of sketches; or the folder of a table of groups, and names of groups; or folders of tables,
@@ -34,9 +37,9 @@ pub(crate) struct CountArgs {
     /// Count the N groups with the most distinct keys, the largest first
     #[arg(long, value_name = "N", value_parser = units::parse_number::<usize>)]
     top: Option<usize>,
-    /// Largest relative error of an answer for folders: half of the interval
-    #[arg(long, value_name = "FRACTION", default_value = "0.02", value_parser = parse_part)]
-    error: f64,
+    /// Largest relative error of an answer for folders: half of the interval [default: 0.02]
+    #[arg(long, value_name = "FRACTION", value_parser = parse_part)]
+    error: Option<f64>,
     /// Probability that an interval has the true value
     #[arg(long, value_name = "FRACTION", default_value_t = words::CONFIDENCE, value_parser = parse_part)]
     confidence: f64,
@@ -48,7 +51,8 @@ pub(crate) struct CountArgs {
 pub(crate) fn run(args: &CountArgs) -> Result<Exit> {
     let [first, others @ ..] = &args.sketches[..] else { unreachable!("a file is required") };
     if groups::is_table(first)? {
-        return groups::count(first, &args.which(others)?, args.json);
+        args.refuse_error()?;
+        return groups::count(first, &args.which(others)?, (args.confidence, args.json));
     }
     if args.all || args.top.is_some() {
         return Err(Failure::usage(format!(
@@ -59,6 +63,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<Exit> {
     if folders::are_folders(&args.sketches)? {
         return of_folders(args).map(|()| Exit::Done);
     }
+    args.refuse_error()?;
     let estimate = file::read_union(&args.sketches)?.estimate_with_error();
     match args.json {
         true => write_line(words::to_json_at(&estimate, args.confidence))?,
@@ -68,6 +73,17 @@ pub(crate) fn run(args: &CountArgs) -> Result<Exit> {
 }
 
 impl CountArgs {
+    /// Refuses an error for sketches, whose error does not depend on what is read.
+    fn refuse_error(&self) -> Result<()> {
+        match self.error {
+            None => Ok(()),
+            Some(_) => Err(Failure::usage(
+                "--error is for folders of tables, stores, maps and exact filters; the error of a sketch \
+                 follows from its precision",
+            )),
+        }
+    }
+
     /// Returns the groups that are counted.
     fn which<'a>(&self, names: &'a [PathBuf]) -> Result<Which<'a>> {
         match (self.all, self.top) {
@@ -84,7 +100,7 @@ impl CountArgs {
 
 fn of_folders(args: &CountArgs) -> Result<()> {
     let any = Expression::any(args.sketches.len());
-    let precision = Precision::new(args.error, args.confidence)?;
+    let precision = Precision::new(args.error.unwrap_or(ERROR), args.confidence)?;
     let sample = folders::sample(&args.sketches, &any, precision)?;
     let estimate = sample.estimate(&any);
     if args.json {

@@ -4,25 +4,39 @@ use super::{
     groups::{self, Groups},
     image::{Image, Source},
 };
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    preview,
+    stop::Stop,
+    wait::WaitArgs,
+};
 use hashfold::{
     error::Place,
-    io::{Access, Disk as _, OsDisk, read_all, replace_file},
+    io::{Access, Disk as _, Lock, OsDisk, read_all, replace_file},
     sketch::Hll,
 };
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// The largest file that is read, in bytes: the largest sketch, one of DataSketches, has half of it.
 const SIZE_MAX: u64 = 8 << 20;
 
-/// Reads a sketch in any of the formats; `None` if there is no file.
-pub(super) fn read_image_if_any(path: &Path, source: Option<Source>) -> Result<Option<Image>> {
+/// Time to wait for other commands that write a sketch to the same folder, in seconds.
+const WAIT_SECONDS: u64 = 30;
+
+/// Reads the bytes of a sketch; `None` if there is no file.
+pub(super) fn read_bytes_if_any(path: &Path) -> Result<Option<Vec<u8>>> {
     if !OsDisk.exists(path)? {
         return Ok(None);
     }
-    let bytes = read_all(&*OsDisk.open(path, Access::Cached)?, SIZE_MAX)?;
-    let image = Image::read(bytes.to_vec(), source);
-    Ok(Some(image.map_err(|error| error.at(&Place::file(path)))?))
+    Ok(Some(read_all(&*OsDisk.open(path, Access::Cached)?, SIZE_MAX)?.to_vec()))
+}
+
+/// Reads a sketch from the bytes of a file, in any of the formats.
+pub(super) fn decode(path: &Path, bytes: Vec<u8>, source: Option<Source>) -> Result<Image> {
+    Ok(Image::read(bytes, source).map_err(|error| error.at(&Place::file(path)))?)
 }
 
 /// Refuses a folder where a file of a sketch is expected; `hint` says what to do.
@@ -44,12 +58,13 @@ pub(super) fn read_image(path: &Path, source: Option<Source>) -> Result<Image> {
         return Ok(Image::Hashfold(Groups::open(folder)?.get(group.as_bytes())?));
     }
     refuse_folder(path, "one group of a table is DIR:GROUP")?;
-    read_image_if_any(path, source)?.ok_or_else(|| {
+    let bytes = read_bytes_if_any(path)?.ok_or_else(|| {
         let path = path.display();
         Failure::usage(format!(
             "{path}: there is no sketch here; `hashfold sketch add {path}` makes one"
         ))
-    })
+    })?;
+    decode(path, bytes, source)
 }
 
 /// Reads a sketch as [`read_image`] does, as one that can be united with others.
@@ -57,11 +72,59 @@ pub(super) fn read(path: &Path) -> Result<Hll> {
     Ok(read_image(path, None)?.to_hll()?)
 }
 
-/// Replaces a sketch by another, or makes the file. Durable when this returns.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let path =
-        std::path::absolute(path).map_err(|error| Failure::io(path.display(), "find", &error))?;
-    Ok(replace_file(&OsDisk, &path, |file| file.write_at(0, bytes))?)
+/// The file of a sketch that is written. No other command writes a sketch to its folder meanwhile.
+pub(super) struct Target {
+    path: PathBuf,
+    _lock: Box<dyn Lock>,
+}
+
+impl Target {
+    /// Refuses what is no file and would be replaced.
+    pub(super) fn check(path: &Path) -> Result<()> {
+        refuse_folder(path, "a folder takes the union of folders, or --by")?;
+        if path.exists() && !path.is_file() {
+            let path = path.display();
+            return Err(Failure::usage(format!(
+                "{path}: is no regular file, expected the file of a sketch"
+            )));
+        }
+        match groups::split(path).filter(|_| !path.exists()) {
+            None => Ok(()),
+            Some((folder, group)) => Err(Failure::usage(format!(
+                "{}: is the group {} of a table; `hashfold sketch add {} --by COL` changes groups",
+                path.display(),
+                preview::name(group),
+                folder.display()
+            ))),
+        }
+    }
+
+    /// Locks the folder of a file. Symbolic links to the file stay.
+    pub(super) fn lock(path: &Path, stop: &Stop) -> Result<Target> {
+        Target::check(path)?;
+        let path = OsDisk.absolute(path)?;
+        let folder = path.parent().expect("a file is in a folder");
+        // Others hold it for milliseconds.
+        let lock = WaitArgs::of(WAIT_SECONDS).retry(stop, || Ok(OsDisk.lock(folder)?))?;
+        Ok(Target { path, _lock: lock })
+    }
+
+    /// Returns the bytes of the file that is there now.
+    pub(super) fn read_if_any(&self) -> Result<Option<Vec<u8>>> {
+        read_bytes_if_any(&self.path)
+    }
+
+    /// Replaces the file, or makes it. Durable when this returns. The permissions stay.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
+        let permissions = fs::metadata(&self.path).map(|metadata| metadata.permissions());
+        replace_file(&OsDisk, &self.path, |file| file.write_at(0, bytes))?;
+        match permissions {
+            Ok(permissions) => fs::set_permissions(&self.path, permissions)
+                .map_err(|error| Failure::io(self.path.display(), "set the permissions", &error)),
+            // A new file has those of all new files.
+            Err(_) => Ok(()),
+        }
+    }
 }
 
 /// Reads sketches and brings them to the lowest precision among them, which loses nothing else.

@@ -30,9 +30,9 @@ pub(super) enum Format {
     PostgresText,
     /// An HLL sketch of Apache DataSketches with registers of 4 bits
     DatasketchesHll4,
-    /// The same with registers of 6 bits
+    /// An HLL sketch of Apache DataSketches with registers of 6 bits
     DatasketchesHll6,
-    /// The same with registers of 8 bits
+    /// An HLL sketch of Apache DataSketches with registers of 8 bits
     DatasketchesHll8,
 }
 
@@ -118,6 +118,14 @@ impl Image {
             Image::Redis(sketch) => sketch.to_hll()?,
             Image::Postgres { sketch, .. } => sketch.to_hll(),
             Image::DataSketches(sketch) => sketch.to_hll(),
+        })
+    }
+
+    /// Returns the precision, which is up to 21 in DataSketches.
+    pub(super) fn precision(&self) -> hashfold::Result<u8> {
+        Ok(match self {
+            Image::DataSketches(sketch) => sketch.precision(),
+            _ => self.to_hll()?.precision(),
         })
     }
 

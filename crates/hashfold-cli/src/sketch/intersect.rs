@@ -11,13 +11,16 @@ use hashfold::sketch::{self, Expression, Joint, Precision, PrefixEstimate, Prefi
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
+/// Maximum width of the column with an expression.
+const NAME_WIDTH_MAX: usize = 60;
+
 /// Estimate how many keys two sketches share, or any number of tables, stores, maps and exact filters
 ///
-/// Of two sketches, the estimate is that of maximum likelihood. Where its standard error is above --error, it
+/// Two sketches are compared by maximum likelihood. Where the standard error of the estimate is above --error, it
 /// would be noise: the command says so, and which precision would be enough, and the exit code is 1.
 ///
-/// Of folders, the command reads the first keys in the order of their hashes, which are a uniform sample,
-/// until the interval at --confidence is within --error of the estimate. At the end of the data, the answer is
+/// Folders are sampled: the first keys in the order of their hashes, which are a uniform sample, are read until
+/// the interval at --confidence is within --error of the estimate. At the end of the data, the answer is
 /// exact. All folders must have one seed (`--seed`), and filters must be exact.
 #[derive(Args, Debug)]
 pub(crate) struct IntersectArgs {
@@ -26,7 +29,7 @@ pub(crate) struct IntersectArgs {
     sets: Vec<PathBuf>,
     /// Largest relative error of an answer: the standard error for sketches, and for folders half of the
     /// interval; half the error takes four times the reads
-    #[arg(long, value_name = "FRACTION", default_value = "0.5", value_parser = units::parse_fraction)]
+    #[arg(long, value_name = "FRACTION", default_value = "0.5", value_parser = parse_part)]
     error: f64,
     /// Probability that an interval has the true value
     #[arg(long, value_name = "FRACTION", default_value_t = words::CONFIDENCE, value_parser = parse_part)]
@@ -96,6 +99,10 @@ fn of_sketches(args: &IntersectArgs) -> Result<()> {
 
 /// Refuses an answer that is noise.
 fn check(args: &IntersectArgs, joint: &Joint) -> Result<()> {
+    // Two empty sketches, for example.
+    if joint.intersection.standard_error == 0.0 {
+        return Ok(());
+    }
     let Usable::No { precision } = joint.usable(args.error) else { return Ok(()) };
     let help = match precision {
         Some(precision) => format!("sketches of precision {precision} would be enough"),
@@ -121,7 +128,7 @@ fn of_expression(args: &IntersectArgs, expression: &Expression) -> Result<()> {
             "read": folders::read_to_json(&sample),
         }));
     }
-    let width = name.chars().count().max(10);
+    let width = name.chars().count().clamp(10, NAME_WIDTH_MAX);
     write_line(format_args!("{name:<width$} {}", words::sampled(&estimate)))?;
     folders::write_read(&sample, width)
 }

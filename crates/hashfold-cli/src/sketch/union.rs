@@ -1,9 +1,14 @@
 //! `hashfold sketch union`: one sketch of the keys of several.
 
-use super::{file, groups, words};
+use super::{
+    file::{self, Target},
+    groups, words,
+};
 use crate::{
     failure::{Exit, Result},
     output::write_line,
+    stop::Stop,
+    wait::WaitArgs,
 };
 use clap::Args;
 use std::path::PathBuf;
@@ -11,7 +16,8 @@ use std::path::PathBuf;
 /// Write the sketch of all keys of several sketches
 ///
 /// Loses nothing: the result is that of all keys inserted into one sketch. If precisions differ, it has
-/// the lowest one. Of tables of groups, a table is written, in one pass over all of them.
+/// the lowest one. The union of tables of groups is a table, written in one pass
+/// over all of them.
 #[derive(Args, Debug)]
 pub(crate) struct UnionArgs {
     /// File or folder to write; may be one of the others
@@ -20,16 +26,18 @@ pub(crate) struct UnionArgs {
     /// Files of sketches, or folders of tables of groups
     #[arg(value_name = "FILE", required = true)]
     sketches: Vec<PathBuf>,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 pub(crate) fn run(args: &UnionArgs) -> Result<Exit> {
     if args.sketches.iter().any(|path| path.is_dir()) {
-        groups::union(&args.out, &args.sketches)?;
+        groups::union(&args.out, &args.sketches, args.wait)?;
         return Ok(Exit::Done);
     }
-    file::refuse_folder(&args.out, "a folder takes the union of folders")?;
+    let target = Target::lock(&args.out, &Stop::on_signals()?)?;
     let union = file::read_union(&args.sketches)?;
-    file::write(&args.out, &union.to_bytes())?;
+    target.write(&union.to_bytes())?;
     let (out, estimate) = (args.out.display(), words::estimate(&union.estimate_with_error()));
     write_line(format_args!("wrote {out}; distinct keys: {estimate}"))?;
     Ok(Exit::Done)

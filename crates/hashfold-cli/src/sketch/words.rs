@@ -12,7 +12,7 @@ pub(super) fn estimate(estimate: &Estimate) -> String {
     estimate_at(estimate, CONFIDENCE)
 }
 
-/// [`estimate`] with an interval that has the true value with this probability.
+/// Formats an estimate with its interval at `confidence`.
 pub(super) fn estimate_at(estimate: &Estimate, confidence: f64) -> String {
     about(estimate.value, estimate.interval(confidence), confidence)
 }

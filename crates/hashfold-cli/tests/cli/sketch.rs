@@ -289,7 +289,7 @@ fn folders_that_do_not_go_together_are_refused() {
         ("sketch intersect a.hll a.hll --expression A&B", "--expression is for folders"),
         ("sketch intersect table store --expression A&&B", "expression is &"),
         ("sketch intersect table store --expression A&C", "number of sets is 2, expected 3 to 64"),
-        ("sketch intersect table store --error 0", "relative error of an estimate is 0"),
+        ("sketch intersect table store --error 0", "expected a fraction between 0 and 1"),
         ("sketch intersect table store --confidence 1", "expected a fraction between 0 and 1"),
         ("sketch intersect table", "required"),
     ] {
@@ -415,4 +415,81 @@ fn hashes_do_not_change_and_the_message_says_what_is_possible() {
         assert_eq!(damaged.code, 4, "{bytes:?}: {damaged:?}");
         assert!(damaged.stderr.contains("image"), "{damaged:?}");
     }
+}
+
+/// Several commands add to one sketch at a time: no key is lost.
+#[test]
+fn adds_at_one_time_lose_nothing() {
+    let work = Work::new();
+    work.feed("sketch add all.hll", &lines(0..50_000));
+    for round in 0..5_u32 {
+        std::thread::scope(|scope| {
+            for part in 0..4_u32 {
+                let (work, first) = (&work, part * 5000 + round * 20_000);
+                let keys = lines(first..first + 5000);
+                scope.spawn(move || work.feed("sketch add one.hll", &keys));
+            }
+        });
+    }
+    work.feed("sketch add same.hll", &lines(0..100_000));
+    let [one, same] = ["one.hll", "same.hll"].map(|name| fs::read(work.path(name)).unwrap());
+    assert!(one == same, "keys were lost");
+}
+
+#[test]
+#[cfg(unix)]
+fn links_and_permissions_stay_and_other_things_are_not_replaced() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let work = Work::new();
+    work.ok("sketch add a.hll x");
+    fs::set_permissions(work.path("a.hll"), fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("a.hll", work.path("link.hll")).unwrap();
+    work.ok("sketch add link.hll y");
+    assert!(work.path("link.hll").is_symlink());
+    assert_eq!(number(&work, "sketch count a.hll --json", "/count").round(), 2.0);
+    assert_eq!(fs::metadata(work.path("a.hll")).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::create_dir(work.path("folder")).unwrap();
+    work.write("rows.csv", "n,page\n1,home\n");
+    work.ok("sketch add groups --by page --key n rows.csv");
+    for (command, says) in [
+        ("sketch convert a.hll /dev/full", "is no regular file"),
+        ("sketch union /dev/full a.hll", "is no regular file"),
+        ("sketch convert a.hll folder", "is a folder"),
+        ("sketch add groups:home x", "is the group home of a table"),
+        ("sketch add groups --by page --key n rows.csv --hash redis", "cannot be used with"),
+        ("sketch count a.hll --error 0.1", "--error is for folders"),
+        ("sketch count groups", "name the groups"),
+    ] {
+        let refused = work.run(command);
+        assert_eq!(refused.code, 2, "{command}: {refused:?}");
+        assert!(
+            refused.stderr.contains(says) && refused.stdout.is_empty(),
+            "{command}: {refused:?}"
+        );
+    }
+    let names = fs::read_dir(work.path("folder")).unwrap().count();
+    assert!(names == 0 && !work.path("folder.new").exists() && !work.path("groups:home").exists());
+}
+
+#[test]
+fn names_and_intervals_at_their_limits() {
+    let work = folders();
+    // Longer as a name than a column may be wide.
+    let long = "A".to_owned() + &"|A".repeat(12_000);
+    let command = "sketch intersect table store --error 0.9 --confidence 0.5 --expression";
+    let sized = work.ok(&format!("{command} {long}"));
+    assert!(sized.text().len() > 1 << 16 && sized.text().contains("about"));
+    for confidence in ["1e-9", "0.1", "0.999999"] {
+        let count =
+            format!("sketch count table store --error 0.3 --confidence {confidence} --json");
+        let at = |place: &str| number(&work, &count, place);
+        assert!(at("/low") <= at("/count") && at("/count") <= at("/high"), "{confidence}");
+    }
+    work.write("rows.csv", "n,low\n1,home\n");
+    work.ok("sketch add groups --by low --key n rows.csv");
+    let text = work.ok("sketch count groups --all");
+    assert!(text.text().starts_with("group,distinct,low,high\nhome,1,"), "{text:?}");
+    work.feed("sketch add a.hll", b"");
+    work.feed("sketch add b.hll", b"");
+    assert_eq!(number(&work, "sketch intersect a.hll b.hll --json", "/intersection/count"), 0.0);
 }

@@ -139,7 +139,9 @@ impl Disk for OsDisk {
         for above in path.ancestors() {
             if let Ok(real) = fs::canonicalize(above) {
                 let rest = path.strip_prefix(above).expect("it is an ancestor");
-                return Ok(real.join(rest));
+                // Joining nothing would append a separator, which a file does not take.
+                let is_whole = rest.as_os_str().is_empty();
+                return Ok(if is_whole { real } else { real.join(rest) });
             }
         }
         Ok(path)

@@ -40,7 +40,7 @@ fn tag_of(form: Form) -> u8 {
 }
 
 impl Batch {
-    /// Appends a change. Those of a lower age replace it.
+    /// Appends a change; a change of the key with a lower age replaces it.
     pub(super) fn push(&mut self, change: Change<'_>, age: u16) {
         let mut item = Item::new(change, self.bytes.len() as u32);
         item.age = age;
@@ -84,6 +84,14 @@ impl Batch {
             }
         }
         self.items.truncate(end);
+    }
+
+    /// Settles the entries from `start` on, and makes them newer than all that come from now on. Returns the age
+    /// of the next ones.
+    pub(super) fn rejuvenate(&mut self, start: usize) -> u16 {
+        self.settle(start);
+        self.items[start..].iter_mut().for_each(|item| item.age = 0);
+        1
     }
 
     /// Removes the tombstones from `start` on.

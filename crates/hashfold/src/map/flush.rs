@@ -34,7 +34,7 @@ pub(super) fn flush(core: &Core, groups: &[Arc<Group>]) -> Result<()> {
     core.with_batch(|batch| flush_with(core, groups, batch))
 }
 
-/// Does what [`flush`] does, with an empty batch.
+/// Flushes groups through an empty batch.
 fn flush_with(core: &Core, groups: &[Arc<Group>], batch: &mut Batch) -> Result<()> {
     let now = core.now();
     let mut parts = Vec::new();

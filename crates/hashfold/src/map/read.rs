@@ -60,8 +60,18 @@ pub(super) fn read_lists(lists: &[Arc<List>], now: u64, batch: &mut Batch) {
     batch.settle(start);
 }
 
-fn push_lists(lists: &[Arc<List>], hashes: &RangeInclusive<KeyHash>, now: u64, batch: &mut Batch) {
-    for (list, age) in lists.iter().zip(0..) {
+/// Returns the age of what is older than all lists.
+fn push_lists(
+    lists: &[Arc<List>],
+    hashes: &RangeInclusive<KeyHash>,
+    now: u64,
+    batch: &mut Batch,
+) -> u16 {
+    let (start, mut age) = (batch.items.len(), 0);
+    for list in lists {
+        if age == AGES_MAX {
+            age = batch.rejuvenate(start);
+        }
         let sizes = list.sizes();
         batch.reserve(sizes.entries as usize, sizes.bytes as usize);
         list.for_each(|change| {
@@ -69,8 +79,14 @@ fn push_lists(lists: &[Arc<List>], hashes: &RangeInclusive<KeyHash>, now: u64, b
                 batch.push(Change { content: change.content.at(now), ..change }, age);
             }
         });
+        age += 1;
     }
+    age
 }
+
+/// Number of lists from which on their entries are settled before others come: ages have 16 bits, and a group
+/// has far fewer packets.
+const AGES_MAX: u16 = 1 << 15;
 
 /// A part of a group that is read.
 #[derive(Clone, Copy, Debug)]
@@ -93,18 +109,18 @@ pub(super) fn read_group(
 ) -> Result<()> {
     let Part { lists, hashes, now, .. } = part;
     let start = batch.items.len();
-    push_lists(lists, hashes, now, batch);
-    push_blocks(file, identity, part, batch)?;
+    let age = push_lists(lists, hashes, now, batch);
+    push_blocks(file, identity, (part, age), batch)?;
     batch.settle(start);
     batch.drop_tombstones(start);
     Ok(())
 }
 
-/// Appends all that blocks have of a part of a group.
+/// Appends all that blocks have of a part of a group; the newest ones get this age.
 fn push_blocks(
     file: &dyn BlockFile,
     Identity { seed, id }: Identity,
-    Part { stored, lists, hashes, now }: Part<'_>,
+    (Part { stored, hashes, now, .. }, age): (Part<'_>, u16),
     batch: &mut Batch,
 ) -> Result<()> {
     let blocks = stored.span_part(hashes);
@@ -118,7 +134,7 @@ fn push_blocks(
     };
     // The device answers in an order of its own.
     file.read_many(&mut places.iter().map(extent), &mut |i, bytes| {
-        let (first, age) = (places[i].0, (lists.len() + i) as u16);
+        let (first, age) = (places[i].0, age + i as u16);
         let mut blocks = bytes.chunks_exact(BLOCK_SIZE).zip(first.number..);
         blocks.try_for_each(|(bytes, number)| {
             let id = BlockId { number, ..first };
@@ -149,4 +165,36 @@ fn push_block(
     push().map_err(|error: crate::error::Error| {
         error.at(&file.place().offset(id.number * BLOCK_SIZE as u64))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::item::{Content, Value},
+        *,
+    };
+
+    /// More lists than ages have numbers, as many snapshots in a row leave them.
+    #[test]
+    fn the_newest_of_any_number_of_lists_counts() {
+        let hash = |key: &[u8]| KeyHash::of(key, Seed(1));
+        let list = |i: u32| {
+            let (mut list, value) = (List::new(Seed(1)), i.to_le_bytes());
+            let content = Content::lasting(Value::Inline(&value));
+            let other = i.to_be_bytes();
+            for key in [&b"key"[..], &other] {
+                list.apply(Change { hash: hash(key), key, content }, 1, None);
+            }
+            Arc::new(list)
+        };
+        let count = u32::from(AGES_MAX) * 2 + 10;
+        let lists: Vec<Arc<List>> = (0..count).map(list).collect();
+        let mut batch = Batch::default();
+        read_lists(&lists, 0, &mut batch);
+        assert_eq!(batch.items.len(), count as usize + 1);
+        let changes = (0..batch.items.len()).map(|i| batch.change(i).unwrap());
+        let found: Vec<_> = changes.filter(|change| change.key == b"key").collect();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].content, Content::lasting(Value::Inline(&0_u32.to_le_bytes())));
+    }
 }

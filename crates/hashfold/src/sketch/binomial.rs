@@ -67,7 +67,7 @@ pub(super) fn success_at(k: f64, n: f64, probability: f64) -> f64 {
 }
 
 /// Returns the number up to which `is_below` holds.
-fn bisect(mut low: f64, mut high: f64, is_below: impl Fn(f64) -> bool) -> f64 {
+pub(super) fn bisect(mut low: f64, mut high: f64, is_below: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..HALVINGS {
         let middle = f64::midpoint(low, high);
         match is_below(middle) {

@@ -64,9 +64,8 @@ impl Family {
     pub(super) fn place(self, hash: u64, precision: u8) -> (usize, u8) {
         match self {
             Family::Hashfold(_) => {
-                // A one after the last bit bounds the value.
-                let rest = hash << precision | 1 << (precision - 1);
-                ((hash >> (64 - precision)) as usize, rest.leading_zeros() as u8 + 1)
+                let value = rest_of(hash, precision).leading_zeros() as u8 + 1;
+                ((hash >> (64 - precision)) as usize, value)
             }
             Family::Redis => {
                 let rest = hash >> precision | 1 << (64 - precision);
@@ -88,7 +87,8 @@ impl Family {
     pub(super) fn q(self, precision: u8) -> usize {
         usize::from(match self {
             Family::Hashfold(_) | Family::Redis => 64 - precision,
-            Family::Postgres { regwidth } => (64 - precision).min(value_max(regwidth) - 1),
+            // Zeros alone have no value.
+            Family::Postgres { regwidth } => (63 - precision).min(value_max(regwidth) - 1),
             Family::DataSketches => COUPON_VALUE_MAX - 1,
         })
     }
@@ -112,6 +112,12 @@ impl Family {
             Family::DataSketches => (index & ((1 << (precision - bits)) - 1), value),
         }
     }
+}
+
+/// Returns the bits of a hash of [`Family::Hashfold`] after those that number the register, and a one that
+/// bounds the value.
+pub(super) fn rest_of(hash: u64, precision: u8) -> u64 {
+    hash << precision | 1 << (precision - 1)
 }
 
 /// Returns the register that the last bits of a hash number.

@@ -23,8 +23,9 @@
 
 use super::{
     Hll, PRECISION_MAX, PRECISION_MIN,
+    entries::{self, VALUE_BITS},
     family::{Family, REGWIDTHS},
-    hll, packed,
+    packed,
 };
 use crate::{
     checksum::crc32c,
@@ -42,8 +43,6 @@ const MURMUR_3_DATASKETCHES: u8 = 4;
 const SPARSE: u8 = 1;
 const DENSE: u8 = 2;
 const CHECKSUM_SIZE: usize = 4;
-/// Number of bits for the value in a sparse entry.
-const VALUE_BITS: u32 = 6;
 
 impl Hll {
     /// Returns the sketch as bytes, packed: 3/4 of 2^precision bytes at most, and 20 more.
@@ -113,14 +112,10 @@ fn put_dense(sketch: &Hll, out: &mut Vec<u8>) {
 }
 
 fn put_sparse(sketch: &Hll, out: &mut Vec<u8>) {
-    let mut entries = Vec::new();
-    let (mut count, mut next) = (0, 0);
-    sketch.for_each(|index, value| {
-        put_varint(&mut entries, ((index - next) as u64) << VALUE_BITS | u64::from(value));
-        (count, next) = (count + 1, index + 1);
-    });
-    put_varint(out, count);
-    out.extend(entries);
+    let mut all = Vec::new();
+    sketch.for_each(|index, value| all.push((index as u32) << VALUE_BITS | u32::from(value)));
+    put_varint(out, all.len() as u64);
+    entries::put(all.into_iter(), out);
 }
 
 fn take_dense(fields: &mut Decoder<'_>, sketch: &mut Hll) -> Result<()> {
@@ -136,17 +131,14 @@ fn take_sparse(fields: &mut Decoder<'_>, empty: &Hll) -> Result<Hll> {
     let value_max = empty.q() as u64 + 1;
     let count = within("number of registers in a sketch", 0..=registers, fields.varint()?)?;
     // Each takes a byte or more.
-    let mut entries = Vec::with_capacity(count.min(fields.rest().len() as u64) as usize);
+    let mut all = Vec::with_capacity(count.min(fields.rest().len() as u64) as usize);
     let mut next = 0;
     for _ in 0..count {
-        let entry = fields.varint()?;
-        let gap = within("register of a sketch", 0..=registers - 1, entry >> VALUE_BITS)?;
-        let index = within("register of a sketch", 0..=registers - 1, next + gap)?;
-        let value = within("value of a register", 1..=value_max, entry & 63)?;
-        entries.push((index as u32) << hll::VALUE_BITS | value as u32);
-        next = index + 1;
+        let entry = entries::take(fields, next, empty.precision(), 1..=value_max)?;
+        all.push(entry);
+        next = entries::after(entry);
     }
-    Ok(Hll::of_registers(empty.family(), empty.precision(), entries))
+    Ok(Hll::of_registers(empty.family(), empty.precision(), all))
 }
 
 /// Sets a register of a sketch to a value that was read.

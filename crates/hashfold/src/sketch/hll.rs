@@ -1,6 +1,7 @@
 //! The sketch: registers, each with the largest value of its hashes.
 
 use super::{
+    entries::VALUE_BITS,
     estimate::{self, Histogram, VALUES},
     family::{Family, REGWIDTHS},
     interval::Estimate,
@@ -20,8 +21,6 @@ pub const PRECISION_MAX: u8 = 18;
 /// Number of registers for each entry that a sparse sketch has at most. At that size, it takes half of
 /// the memory of a dense one.
 const SPARSE_FRACTION: usize = 8;
-/// Number of bits for the value in a sparse entry.
-pub(super) const VALUE_BITS: u32 = 8;
 
 /// A HyperLogLog sketch: the number of distinct keys, in 2^precision bytes of RAM, with a relative
 /// standard error of about 1.04 / √(2^precision).

@@ -1,11 +1,10 @@
 //! Estimates with their errors.
 
+use super::binomial::bisect;
 use std::f64::consts::PI;
 
 /// The largest number of standard errors that is looked for.
 const MARGIN_MAX: f64 = 8.0;
-/// Number of halvings of the range in which the margin is.
-const HALVINGS: usize = 60;
 
 /// An estimate with its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,15 +50,7 @@ pub(super) fn margin(confidence: f64) -> f64 {
         }
         2.0 * sum * (-0.5 * z * z).exp() / (2.0 * PI).sqrt()
     };
-    let (mut low, mut high) = (0.0, MARGIN_MAX);
-    for _ in 0..HALVINGS {
-        let middle = f64::midpoint(low, high);
-        match probability(middle) < confidence {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
-    high
+    bisect(0.0, MARGIN_MAX, |z| probability(z) < confidence)
 }
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
 //! The inner loop of inserts: many hashes of [`Family::Hashfold`](super::Family::Hashfold) raise registers.
 
+use super::family::rest_of;
+#[cfg(target_arch = "x86_64")]
 use crate::cpu::Instructions;
 
 /// Raises registers by hashes, whose first `precision` bits number a register. There are 2^precision
 /// registers.
 pub(super) fn raise(registers: &mut [u8], precision: u8, hashes: &[u64]) {
-    assert_eq!(registers.len(), 1 << precision);
     #[cfg(target_arch = "x86_64")]
-    if Instructions::in_use() == Instructions::V4 {
-        return x86::raise(registers, precision, hashes);
+    if x86::raise(registers, precision, hashes) {
+        return;
     }
     raise_portable(registers, precision, hashes);
 }
 
-/// Does what [`raise`] does with any instructions.
+/// Raises registers without special instructions.
 fn raise_portable(registers: &mut [u8], precision: u8, hashes: &[u64]) {
     for hash in hashes {
         let rest = rest_of(*hash, precision);
@@ -26,29 +27,30 @@ fn raise_portable(registers: &mut [u8], precision: u8, hashes: &[u64]) {
     }
 }
 
-/// Returns the bits of a hash after those that number the register, and a one that bounds the value.
-fn rest_of(hash: u64, precision: u8) -> u64 {
-    hash << precision | 1 << (precision - 1)
-}
-
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::raise_portable;
+    use super::{Instructions, raise_portable};
     use std::arch::x86_64::*;
 
     /// Number of hashes in a register of the processor.
     const LANES: usize = 8;
 
-    pub(super) fn raise(registers: &mut [u8], precision: u8, hashes: &[u64]) {
-        // SAFETY: the caller has seen that the processor has these instructions.
-        unsafe { raise_wide(registers, precision, hashes) }
+    /// Raises registers with AVX-512; returns `false` if the processor lacks it, or it must not be used.
+    pub(super) fn raise(registers: &mut [u8], precision: u8, hashes: &[u64]) -> bool {
+        let can = Instructions::in_use() >= Instructions::V4;
+        if can {
+            // SAFETY: the processor has these instructions.
+            unsafe { raise_wide(registers, precision, hashes) }
+        }
+        can
     }
 
     /// Compares eight hashes with their registers at once. Those that raise one, which are few, are inserted one by
     /// one.
     #[target_feature(enable = "avx512f,avx512vl")]
     fn raise_wide(registers: &mut [u8], precision: u8, hashes: &[u64]) {
+        assert_eq!(registers.len(), 1 << precision);
         let (to_word, to_rest) = (u32::from(62 - precision + 4), u32::from(precision));
         let bound = _mm512_set1_epi64(1 << (precision - 1));
         let (sixty_four, byte) = (_mm512_set1_epi64(64), _mm512_set1_epi64(255));
@@ -60,7 +62,7 @@ mod x86 {
             let words = _mm512_srl_epi64(all, _mm_cvtsi32_si128(to_word as i32));
             let bits = _mm512_srl_epi64(all, _mm_cvtsi32_si128(to_word as i32 - 5));
             let bits = _mm512_and_si512(bits, eights);
-            // SAFETY: a word is below a quarter of the number of registers, which is 2^precision.
+            // SAFETY: a word is below 2^(precision − 2), a quarter of the number of registers.
             let found = unsafe { _mm512_i64gather_epi32::<4>(words, registers.as_ptr().cast()) };
             let found = _mm512_srlv_epi64(_mm512_cvtepu32_epi64(found), bits);
             let zeros = _mm512_sub_epi64(sixty_four, _mm512_and_si512(found, byte));

@@ -33,6 +33,7 @@
 mod binomial;
 mod bottom_k;
 pub mod datasketches;
+mod entries;
 mod estimate;
 mod family;
 mod format;

@@ -1,6 +1,6 @@
 //! The hash functions of other programs' sketches: MurmurHash by Austin Appleby (public domain).
 
-/// MurmurHash64A, for little-endian input.
+/// Hashes a key with MurmurHash64A, for little-endian input.
 pub(super) fn murmur_hash_64a(key: &[u8], seed: u64) -> u64 {
     const M: u64 = 0xc6a4_a793_5bd1_e995;
     const R: u32 = 47;
@@ -18,7 +18,7 @@ pub(super) fn murmur_hash_64a(key: &[u8], seed: u64) -> u64 {
     h ^ h >> R
 }
 
-/// `MurmurHash3_x64_128`: the first and the second 64 bits, both of which start with the seed.
+/// Hashes a key with `MurmurHash3_x64_128`: the first and the second 64 bits, both of which start with the seed.
 pub(super) fn murmur_hash_3(key: &[u8], seed: u64) -> [u64; 2] {
     let mut h = [seed, seed];
     let (blocks, rest) = key.as_chunks::<16>();

@@ -85,7 +85,7 @@ pub(super) fn run(bench: &SketchBench, report: &Report, folder: &Path) -> Result
     scene.union(&table)
 }
 
-/// What is measured.
+/// The options and folders of one measurement.
 struct Scene<'a> {
     bench: &'a SketchBench,
     report: &'a Report,
@@ -191,8 +191,7 @@ impl Scene<'_> {
         let cpu = process_seconds();
         let scan =
             || -> Box<dyn Run> { Box::new(table.scan().reading_ahead(self.env.executor.clone())) };
-        let mut union =
-            GroupUnion::new(vec![scan(), scan()], Family::Hashfold(Seed(0)), self.bench.precision)?;
+        let mut union = GroupUnion::new(vec![scan(), scan()], &self.options)?;
         let (seconds, written) = wall_seconds(|| builder.build(&mut union, &Watch::default()));
         let stats = written?;
         let cpu = process_seconds() - cpu;

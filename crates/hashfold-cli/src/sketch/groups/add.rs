@@ -18,7 +18,7 @@ use clap::Args;
 use hashfold::{
     Env,
     run::Run,
-    sketch::{GroupBuilder, GroupOptions, GroupUnion, groups::MEMORY_BYTES_MIN},
+    sketch::{GroupBuilder, GroupOptions, GroupUnion},
     table::{TableBuilder, TableOptions, TableStats},
 };
 use hashfold_rows::{Form, Schema, Value};
@@ -33,17 +33,14 @@ pub(in crate::sketch) struct GroupArgs {
     /// group; nulls are not
     #[arg(long, value_name = "COL", requires = "key")]
     by: Option<String>,
-    /// Memory budget for groups, at least 1MiB; the rest spills to the folder [default: 1GiB]
+    /// Memory budget for groups, at least 1MiB, and 64 · 2^P with --precision P; the rest spills to the folder [default: 1GiB]
     #[arg(long, value_name = "SIZE", requires = "by", value_parser = units::parse_memory)]
     memory: Option<usize>,
     #[command(flatten)]
     wait: WaitArgs,
 }
 
-/// Default memory budget, in bytes.
-const MEMORY: usize = 1 << 30;
-
-/// What `add --by` is called with.
+/// The arguments of `sketch add --by`.
 pub(in crate::sketch) struct Call<'a> {
     pub(in crate::sketch) folder: &'a Path,
     pub(in crate::sketch) inputs: Vec<String>,
@@ -94,7 +91,7 @@ impl GroupArgs {
         let mut run: Box<dyn Run> = Box::new(added);
         if let Some(old) = old {
             let scan = old.table.scan().reading_ahead(env.executor.clone());
-            run = Box::new(GroupUnion::new(vec![Box::new(scan), run], old.family, old.precision)?);
+            run = Box::new(GroupUnion::new(vec![Box::new(scan), run], &options)?);
         }
         let total = Some(run.summary().entries_max);
         let progress = Progress::start(call.show(), "writing", Unit::Entries, total);
@@ -115,8 +112,10 @@ impl GroupArgs {
 
     /// Returns the options of the group-by: those of the groups that are there.
     fn options(&self, call: &Call<'_>, by: &str, old: Option<&Groups>) -> Result<GroupOptions> {
-        let memory = self.memory.unwrap_or(MEMORY).max(MEMORY_BYTES_MIN);
-        let options = GroupOptions::new().memory(memory);
+        let options = match self.memory {
+            Some(memory) => GroupOptions::new().memory(memory),
+            None => GroupOptions::new(),
+        };
         let precision = call.precision.unwrap_or(super::super::add::PRECISION);
         let Some(old) = old else { return Ok(options.precision(precision)) };
         let path = old.path.display();

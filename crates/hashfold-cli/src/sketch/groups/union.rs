@@ -3,13 +3,14 @@
 use super::{Groups, attributes, require_folders};
 use crate::{
     device,
-    failure::{Failure, Result},
+    failure::{Exit, Failure, Result},
     folder,
     output::write_line,
     preview,
     progress::{Progress, Show, Unit},
     stop::Stop,
     units,
+    wait::WaitArgs,
 };
 use hashfold::{
     Env,
@@ -20,31 +21,32 @@ use hashfold::{
 use std::path::{Path, PathBuf};
 
 /// Writes the union of tables of groups, in one sequential merge.
-pub(in crate::sketch) fn union(out: &Path, folders: &[PathBuf]) -> Result<()> {
+pub(in crate::sketch) fn union(out: &Path, folders: &[PathBuf], wait: WaitArgs) -> Result<()> {
     require_folders(folders)?;
     if Groups::open_if_any(out)?.is_none() {
         folder::check_empty(out, "table of groups", &[hashfold::manifest::FIRST_NAME])?;
     }
-    let all: Vec<Groups> = folders.iter().map(|path| Groups::open(path)).collect::<Result<_>>()?;
-    let (first, family, seed) = (&all[0], all[0].family, all[0].table.stats().seed);
-    for other in &all[1..] {
-        check_alike(first, other)?;
-    }
-    let precision = all.iter().map(|groups| groups.precision).min().unwrap_or_default();
+    let (_, options, by) = open(folders)?;
     let stop = Stop::on_signals()?;
     let env = Env { executor: device::executor(None), ..Env::system() };
-    let sketches = GroupOptions::new().family(family).precision(precision).attribute()?;
-    let options = TableOptions::new()
+    let table = TableOptions::new()
         .env(env.clone())
-        .seed(seed)
+        .seed(options.group_seed())
         .id(device::random()?)
-        .attributes(attributes(&first.by, sketches))
+        .attributes(attributes(&by, options.attribute()?))
         .replace(true);
-    let builder = TableBuilder::with(out, options)?;
+    let builder = wait.retry(&stop, || Ok(TableBuilder::with(out, table.clone())?))?;
+    // Others may have added to the table before it was locked.
+    let (all, now, by_now) = open(folders)?;
+    if (now, &by_now) != (options, &by) {
+        let path = out.display();
+        let message = format!("{path}: its parts were replaced meanwhile; unite them again");
+        return Err(Failure { exit: Exit::Busy, message });
+    }
     let scan = |groups: &Groups| -> Box<dyn Run> {
         Box::new(groups.table.scan().reading_ahead(env.executor.clone()))
     };
-    let mut run = GroupUnion::new(all.iter().map(scan).collect(), family, precision)?;
+    let mut run = GroupUnion::new(all.iter().map(scan).collect(), &options)?;
     let total = Some(run.summary().entries_max);
     let progress = Progress::start(Show::Text, "writing", Unit::Entries, total);
     let table = builder.build(&mut run, &stop.watch(progress))?;
@@ -54,6 +56,17 @@ pub(in crate::sketch) fn union(out: &Path, folders: &[PathBuf]) -> Result<()> {
         units::counted(table.entries, "group", "groups"),
         units::bytes(table.data_bytes),
     ))
+}
+
+/// Opens tables of groups, which are alike. Returns the options of their union, and the column with the groups.
+fn open(folders: &[PathBuf]) -> Result<(Vec<Groups>, GroupOptions, String)> {
+    let all: Vec<Groups> = folders.iter().map(|path| Groups::open(path)).collect::<Result<_>>()?;
+    let first = &all[0];
+    all[1..].iter().try_for_each(|other| check_alike(first, other))?;
+    let precision = all.iter().map(|groups| groups.precision).min().unwrap_or_default();
+    let options = GroupOptions::new().family(first.family).precision(precision);
+    let (options, by) = (options.seed(first.table.stats().seed), first.by.clone());
+    Ok((all, options, by))
 }
 
 /// Refuses groups that cannot be combined with others.

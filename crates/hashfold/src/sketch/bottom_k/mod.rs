@@ -191,8 +191,8 @@ impl BottomK {
     }
 
     /// Estimates the number of distinct keys: (k − 1)/θ, where θ is the k-th smallest hash as a part of
-    /// all hashes. The interval is exact for hashes of any number of bits, and has the true value with the
-    /// probability `confidence`.
+    /// all hashes. The interval has the true value with the probability `confidence`. Keys whose first 40 bits are
+    /// equal count as one: about n²/2^41 of n keys, 0.05 % of a billion.
     ///
     /// # Errors
     /// `Argument` if the confidence is not between 0 and 1, both excluded.

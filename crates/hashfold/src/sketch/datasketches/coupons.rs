@@ -6,6 +6,9 @@ use super::coupon::address;
 pub(super) const LOG_SIZE_MIN: u8 = 5;
 /// A set has at most 2^(precision − 3) places.
 const LOG_SIZE_BELOW_PRECISION: u8 = 3;
+/// Number of places that are looked at for a coupon of an image, at most: with three quarters taken, a coupon
+/// of a key is that far away with a probability of 10^-32. Hostile images would take minutes otherwise.
+const PROBES_MAX: usize = 256;
 /// The value of a place that is free.
 const FREE: u32 = 0;
 
@@ -66,7 +69,16 @@ impl CouponSet {
 
     /// Inserts a coupon, unless it is there or no place is free. Returns whether that changed the set.
     pub(super) fn insert(&mut self, coupon: u32) -> bool {
-        match self.place(coupon) {
+        self.insert_at(self.place(coupon, self.places.len()), coupon)
+    }
+
+    /// Inserts a coupon of an image, as [`CouponSet::insert`] does, if a place near its first one is free.
+    pub(super) fn insert_near(&mut self, coupon: u32) -> bool {
+        self.insert_at(self.place(coupon, PROBES_MAX), coupon)
+    }
+
+    fn insert_at(&mut self, place: Option<usize>, coupon: u32) -> bool {
+        match place {
             Some(at) if self.places[at] == FREE => {
                 self.places[at] = coupon;
                 self.count += 1;
@@ -76,18 +88,19 @@ impl CouponSet {
         }
     }
 
-    /// Returns a coupon that is not at the place where it is looked for.
+    /// Returns a coupon that is not at the place where it is looked for, or is far from its first one.
     pub(super) fn lost(&self) -> Option<u32> {
         let coupons = self.places.iter().copied().enumerate().filter(|(_, coupon)| *coupon != FREE);
-        let mut lost = coupons.filter(|(at, coupon)| self.place(*coupon) != Some(*at));
+        let mut lost = coupons.filter(|(at, coupon)| self.place(*coupon, PROBES_MAX) != Some(*at));
         lost.next().map(|(_, coupon)| coupon)
     }
 
-    /// Returns the place that a coupon has, or would have; `None` if it is not there and none is free.
-    fn place(&self, coupon: u32) -> Option<usize> {
+    /// Returns the place that a coupon has, or would have; `None` if it is not there and none is free, among
+    /// the first ones for it.
+    fn place(&self, coupon: u32, probes_max: usize) -> Option<usize> {
         let (mask, bits) = (self.places.len() - 1, self.places.len().trailing_zeros());
         let stride = (address(coupon) >> bits) as usize | 1;
-        let mut places = (0..self.places.len())
+        let mut places = (0..self.places.len().min(probes_max))
             .map(|i| stride.wrapping_mul(i).wrapping_add(coupon as usize) & mask);
         places.find(|at| [FREE, coupon].contains(&self.places[*at]))
     }

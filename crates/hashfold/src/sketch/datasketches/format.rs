@@ -265,7 +265,7 @@ fn take_set(fields: &mut Decoder<'_>, head: &Head) -> Result<CouponSet> {
     let set = if head.is_compact() {
         let mut set = CouponSet::new();
         for coupon in take_coupons(fields, count)? {
-            if coupon == 0 || !set.insert(coupon) || !set.make_room(head.precision) {
+            if coupon == 0 || !set.insert_near(coupon) || !set.make_room(head.precision) {
                 let expected = "one that is not 0 and not there yet";
                 return Err(Error::field("coupon in a set", expected, coupon));
             }

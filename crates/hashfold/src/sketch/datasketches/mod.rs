@@ -32,7 +32,7 @@ const SET_PRECISION_MIN: u8 = 8;
 /// An HLL sketch of Apache DataSketches. It changes from a list to a set to registers as the C++ library
 /// does, with the same bytes.
 ///
-/// Its own estimator HIP is continued: the images of sketches that only had keys inserted have the
+/// The estimator HIP of the library is continued: the images of sketches that only had keys inserted have the
 /// library's estimate. A set whose compact image was read may have its coupons in other places, as in the
 /// library.
 #[derive(Clone, Debug, PartialEq)]

@@ -108,7 +108,7 @@ impl Registers {
         self.exceptions.get_or_insert_with(|| Exceptions::with_log_size(log_size))
     }
 
-    /// No register has the smallest value any more: the next one is the smallest.
+    /// Raises the smallest value, when no register has it any more.
     fn raise_smallest(&mut self) {
         self.smallest += 1;
         self.smallest_count = count(&self.values, self.smallest);

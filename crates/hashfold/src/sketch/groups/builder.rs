@@ -11,7 +11,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     key::{KeyHash, Seed},
     run::{Entry, Run, Summary, check_sizes},
-    sketch::{Hll, hll::VALUE_BITS},
+    sketch::{Hll, entries::VALUE_BITS},
     work::{Executor, Pending},
 };
 use std::{mem, path::Path, sync::Arc};
@@ -50,8 +50,8 @@ enum Work {
 pub struct GroupStats {
     /// Number of rows.
     pub rows: u64,
-    /// Upper bound of the memory that was taken at any time, in bytes: the sum of the largest memories of
-    /// all parts.
+    /// Upper bound of the memory that was accounted at any time, in bytes: the sum of the largest memories
+    /// of all parts. A vector that grows may take as much again for a moment.
     pub memory_bytes: usize,
     /// Number of bytes written to the spill file. All groups are written once, and once more each time
     /// that the memory was full.
@@ -66,7 +66,7 @@ impl GroupBuilder {
     /// `Argument` if the precision or the memory is out of range.
     pub fn new(env: &Env, spill: impl AsRef<Path>, options: &GroupOptions) -> Result<GroupBuilder> {
         Hll::of_family(options.family, options.precision)?;
-        let plan = MemoryPlan::new(options.memory_bytes)?;
+        let plan = MemoryPlan::new(options.memory_bytes, options.precision)?;
         GroupBuilder::with_plan(env, spill.as_ref(), options, plan)
     }
 
@@ -103,6 +103,9 @@ impl GroupBuilder {
     /// The errors of [`GroupBuilder::add`].
     #[inline]
     pub fn add_hash(&mut self, group: &[u8], hash: u64) -> Result<()> {
+        if self.is_failed {
+            return Err(failed_before());
+        }
         check_sizes(group, None)?;
         let GroupOptions { family, precision, seed, .. } = self.setup.options;
         let (index, value) = family.place(hash, precision);
@@ -142,11 +145,13 @@ impl GroupBuilder {
     /// Waits until a shard has taken all rows that it was given, and takes it.
     fn idle(&mut self, lane: usize) -> Result<(Box<Shard>, Inbox)> {
         if self.is_failed {
-            return Err(Error::new(ErrorKind::FailedBefore { action: "group" }));
+            return Err(failed_before());
         }
         match mem::replace(&mut self.lanes[lane].work, Work::Lost) {
             Work::Idle(shard, inbox) => Ok((shard, inbox)),
             Work::Busy(pending) => {
+                // A job that panics has failed, too.
+                self.is_failed = true;
                 let (shard, inbox, taken) = pending.wait();
                 self.is_failed = taken.is_err();
                 taken.map(|()| (shard, inbox))
@@ -185,6 +190,10 @@ impl GroupBuilder {
     }
 }
 
+fn failed_before() -> Error {
+    ErrorKind::FailedBefore { action: "group" }.into()
+}
+
 /// The run of all groups of a [`GroupBuilder`]: the keys are the groups, the values are sketches
 /// ([`Hll::to_bytes`]).
 #[derive(Debug)]
@@ -203,7 +212,7 @@ impl GroupRun {
         self.stats
     }
 
-    /// Number of groups.
+    /// Returns the number of groups.
     pub fn group_count(&self) -> u64 {
         self.summary.entries_max
     }

@@ -16,7 +16,7 @@
 //! of each shard. The result is a [`Run`](crate::run::Run), so that a
 //! group-by is a table: the key is the group, and the value is [`Hll::to_bytes`](super::Hll::to_bytes).
 //!
-//! The same rows give the same bytes, in any order and with any memory. [`GroupUnion`] merges tables of
+//! Neither the order of the rows nor the memory changes a byte of the result. [`GroupUnion`] merges tables of
 //! groups in one sequential pass; the union of the tables of parts of the rows is that of all rows.
 //!
 //! ```
@@ -37,7 +37,6 @@
 
 mod builder;
 mod dictionary;
-mod entries;
 mod inbox;
 mod options;
 mod segment;

@@ -67,7 +67,7 @@ impl GroupOptions {
         self.seed
     }
 
-    /// Sets the memory budget, in bytes, at least [`MEMORY_BYTES_MIN`].
+    /// Sets the memory budget, in bytes: at least [`MEMORY_BYTES_MIN`], and 64 · 2^precision.
     #[must_use]
     pub fn memory(self, memory_bytes: usize) -> GroupOptions {
         GroupOptions { memory_bytes, ..self }
@@ -95,6 +95,23 @@ const BLOCK_BYTES: (usize, usize) = (1 << 12, 1 << 16);
 /// Part of a shard's memory that is left for the growth of vectors, which copy themselves.
 const SLACK_PART: usize = 8;
 
+/// Minimum memory of a shard, in bytes for each register of a sketch.
+const SHARD_SKETCHES: usize = 32;
+/// Range of the number of segments that are merged at once.
+const FAN_IN: (usize, usize) = (2, 256);
+
+/// Returns the largest size of a group's registers in a segment, in bytes: each takes one byte if all have a
+/// value, and fewer registers take fewer bytes.
+pub(super) fn value_bytes(precision: u8) -> usize {
+    1 << precision
+}
+
+/// Returns the memory for the registers of one group in a merge, in bytes: twice all of them, which are then
+/// reduced to one of each, and those of the segment that is added.
+pub(super) fn merge_bytes(precision: u8) -> usize {
+    (3 * size_of::<u32>()) << precision
+}
+
 /// The division of the memory budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemoryPlan {
@@ -111,20 +128,23 @@ pub(super) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    pub(super) fn new(memory_bytes: usize) -> Result<MemoryPlan> {
-        if memory_bytes < MEMORY_BYTES_MIN {
-            let expected = format!("at least {MEMORY_BYTES_MIN}");
+    pub(super) fn new(memory_bytes: usize, precision: u8) -> Result<MemoryPlan> {
+        let bytes_min = MEMORY_BYTES_MIN.max((2 * SHARD_SKETCHES) << precision);
+        if memory_bytes < bytes_min {
+            let expected = format!("at least {bytes_min} with the precision {precision}");
             return Err(Error::argument("memory for groups in bytes", expected, memory_bytes));
         }
-        let shard_bits = (memory_bytes / SHARD_BYTES).max(2).ilog2().min(SHARD_BITS_MAX);
+        let each = SHARD_BYTES.max(SHARD_SKETCHES << precision);
+        let shard_bits = (memory_bytes / each).max(2).ilog2().min(SHARD_BITS_MAX);
         let whole = memory_bytes >> shard_bits;
         let inbox_bytes = (whole / 64).clamp(INBOX_BYTES.0, INBOX_BYTES.1);
         // An inbox may exceed its size by the longest key.
         let inboxes = 2 * (inbox_bytes + KEY_BYTES_MAX);
         let shard_bytes = whole - whole / SLACK_PART - inboxes;
         let block_bytes = (1 << (shard_bytes / 64).ilog2()).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1);
-        // Half of a shard's memory is for the blocks of a merge.
-        let fan_in = (shard_bytes / 2 / block_bytes).clamp(8, 256);
+        // A merge has a block and a value of each segment, and the registers of one group.
+        let blocks = shard_bytes / 2 - merge_bytes(precision).min(shard_bytes / 4);
+        let fan_in = (blocks / (block_bytes + value_bytes(precision))).clamp(FAN_IN.0, FAN_IN.1);
         Ok(MemoryPlan { shard_bits, shard_bytes, inbox_bytes, block_bytes, fan_in })
     }
 }

@@ -2,13 +2,17 @@
 
 use super::{
     dictionary::{Dictionary, grown, reserve},
-    entries,
     inbox::Inbox,
-    options::{GroupOptions, MemoryPlan},
+    options::{GroupOptions, MemoryPlan, merge_bytes, value_bytes},
     segment::{Segment, SegmentReader, SegmentWriter, SpillFile},
     together::Together,
 };
-use crate::{error::Result, key::KeyHash, sketch::Hll};
+use crate::{
+    codec::Decoder,
+    error::Result,
+    key::KeyHash,
+    sketch::{Hll, entries},
+};
 use std::sync::Arc;
 
 /// The settings that all shards share.
@@ -74,8 +78,13 @@ impl Shard {
         let groups = self.groups.memory_bytes_with(inbox.len(), inbox.group_bytes());
         let order = (self.groups.len() + inbox.len()) * ORDER_BYTES;
         let log = grown(self.log.capacity(), self.log.len() + inbox.len()) * size_of::<u64>();
-        let others = self.segment_bytes() + self.setup.plan.block_bytes;
+        let others = self.segment_bytes() + self.setup.plan.block_bytes + self.sketch_bytes();
         groups.is_some_and(|groups| groups + order + log + others <= self.setup.plan.shard_bytes)
+    }
+
+    /// Returns the memory of a group that is written, in bytes: its registers, its sketch, and that as bytes.
+    fn sketch_bytes(&self) -> usize {
+        (size_of::<u32>() + 2) << self.setup.options.precision
     }
 
     fn segment_bytes(&self) -> usize {
@@ -91,8 +100,7 @@ impl Shard {
 
     /// Sorts the log, and keeps the largest value of each register.
     fn collapse(&mut self) {
-        self.log.sort_unstable();
-        entries::keep_largest(&mut self.log);
+        keep_largest(&mut self.log);
     }
 
     /// Writes all groups to a new segment, and forgets them. The log is collapsed.
@@ -116,7 +124,8 @@ impl Shard {
 
     /// Calls `visit` with each group, in hash order, and its part of the log, which is collapsed.
     fn visit(&mut self, visit: &mut VisitRows<'_>) -> Result<()> {
-        self.note_memory(self.groups.len() * ORDER_BYTES + self.setup.plan.block_bytes);
+        let order = self.groups.len() * ORDER_BYTES;
+        self.note_memory(order + self.setup.plan.block_bytes + self.sketch_bytes());
         let (groups, log, seed) = (&self.groups, &self.log, self.setup.options.seed);
         let hash = |number: u32| KeyHash::of(groups.group(number as usize), seed);
         let mut order: Vec<(u64, u32)> =
@@ -174,22 +183,26 @@ impl Shard {
     /// Merges segments: calls `visit` with each group, and its registers.
     fn merge(&mut self, segments: Vec<Segment>, visit: &mut VisitEntries<'_>) -> Result<()> {
         let Setup { options, plan, file } = &*self.setup.clone();
-        let blocks = (segments.len() + 1) * plan.block_bytes;
-        self.note_memory(blocks + segments.iter().map(Segment::memory_bytes).sum::<usize>());
+        let blocks = segments.len() * (plan.block_bytes + value_bytes(options.precision));
+        let places: usize = segments.iter().map(Segment::memory_bytes).sum();
+        let group = merge_bytes(options.precision) + self.sketch_bytes();
+        self.note_memory(blocks + plan.block_bytes + places + group);
         let readers = segments.into_iter();
         let readers = readers.map(|segment| SegmentReader::new(file, segment, options.seed));
         let mut merge = Together::new(readers.collect());
-        let mut entries = Vec::new();
+        let (mut entries, registers) = (Vec::new(), 1 << options.precision);
         while merge.advance()? {
             entries.clear();
             let mut count = 0;
             for (_, value) in merge.values() {
-                entries::take(value, options.precision, &mut entries)?;
+                if entries.len() > registers {
+                    keep_largest(&mut entries);
+                }
+                take(value, options, &mut entries)?;
                 count += 1;
             }
             if count > 1 {
-                entries.sort_unstable();
-                entries::keep_largest(&mut entries);
+                keep_largest(&mut entries);
             }
             visit(merge.key(), &mut entries)?;
         }
@@ -201,7 +214,9 @@ impl Shard {
         let setup = self.setup.clone();
         let (family, precision) = (setup.options.family, setup.options.precision);
         let mut writer = SegmentWriter::new(&setup.file, 0);
-        let mut push = |group: &[u8], entries: Vec<u32>| {
+        let mut push = |group: &[u8], mut entries: Vec<u32>| {
+            // Some hashes give a register no value; a group may have only such ones.
+            entries.retain(|entry| *entry as u8 > 0);
             writer.push(group, &Hll::of_registers(family, precision, entries).to_bytes())
         };
         self.collapse();
@@ -220,4 +235,22 @@ impl Shard {
         }
         Ok((writer.finish()?, self.peak_bytes))
     }
+}
+
+/// Sorts registers, and keeps the largest value of each.
+fn keep_largest<T: Copy + Ord + Into<u64>>(all: &mut Vec<T>) {
+    all.sort_unstable();
+    entries::keep_largest(all);
+}
+
+/// Appends the registers in the bytes of a segment.
+fn take(bytes: &[u8], options: &GroupOptions, all: &mut Vec<u32>) -> Result<()> {
+    let value_max = options.family.q(options.precision) as u64 + 1;
+    let (mut bytes, mut next) = (Decoder::new(bytes), 0);
+    while !bytes.rest().is_empty() {
+        let entry = entries::take(&mut bytes, next, options.precision, 0..=value_max)?;
+        all.push(entry);
+        next = entries::after(entry);
+    }
+    Ok(())
 }

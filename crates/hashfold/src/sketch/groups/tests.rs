@@ -93,13 +93,20 @@ fn naive(options: &GroupOptions, rows: &[Row]) -> Groups {
     groups.into_iter().map(|((_, group), value)| (group, value)).collect()
 }
 
+const FAMILIES: [Family; 4] = [
+    Family::Hashfold(Seed(3)),
+    Family::Redis,
+    Family::Postgres { regwidth: 5 },
+    Family::DataSketches,
+];
+
 #[test]
 fn groups_have_the_sketches_of_a_naive_map() {
     let random = SeededRandom::new(1);
     for executor in [Arc::new(Inline) as Arc<dyn Executor>, Arc::new(Threads::new(3))] {
         for precision in [4, 9, 14] {
             for (count, groups) in [(0, 1), (1, 1), (50, 3), (3000, 1), (3000, 20), (8000, 6000)] {
-                for family in [Family::Hashfold(Seed(3)), Family::Redis] {
+                for family in FAMILIES {
                     let options = options(precision).family(family);
                     let rows = rows(&random, count, groups);
                     let (got, stats) =
@@ -149,7 +156,7 @@ fn the_union_of_any_parts_is_the_group_by_of_all_rows() {
             builder.add_hashes(part.iter().map(|(group, key)| (group, hash(key)))).unwrap();
             runs.push(Box::new(builder.finish().unwrap()));
         }
-        let union = GroupUnion::new(runs, options.family, precision).unwrap();
+        let union = GroupUnion::new(runs, &options.precision(precision)).unwrap();
         let bound = union.summary();
         let (got, summary) = drain(union).unwrap();
         assert!(got == naive(&options, &rows), "{case} parts");
@@ -169,7 +176,7 @@ fn a_union_has_the_lowest_precision() {
         Box::new(VecRun::new(entries.collect(), SEED))
     };
     let runs = vec![run(&few, 14), run(&many, 10)];
-    let union = GroupUnion::new(runs, options(10).family, 10).unwrap();
+    let union = GroupUnion::new(runs, &options(10)).unwrap();
     let all = [few, many].concat();
     assert!(drain(union).unwrap().0 == naive(&options(10), &all));
     assert!(group(&env, TINY, &options(10), &all).unwrap().0 == naive(&options(10), &all));
@@ -190,7 +197,7 @@ fn a_sketch_that_cannot_be_united_is_named_by_its_group() {
     let good = sketch(family, 10);
     let refused = |bad: Vec<u8>| {
         let runs = vec![single("other", good.clone(), SEED), single("paris", bad, SEED)];
-        drain(GroupUnion::new(runs, family, 10).unwrap()).unwrap_err()
+        drain(GroupUnion::new(runs, &options(10).family(family)).unwrap()).unwrap_err()
     };
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
@@ -209,8 +216,8 @@ fn a_sketch_that_cannot_be_united_is_named_by_its_group() {
         assert!(message.contains("\"paris\"") && message.contains(words), "{message}");
     }
     let other_seed = vec![single("a", good.clone(), SEED), single("a", good.clone(), Seed(6))];
-    assert!(GroupUnion::new(other_seed, family, 10).is_err());
-    assert!(GroupUnion::new(Vec::new(), family, 10).is_err());
+    assert!(GroupUnion::new(other_seed, &options(10).family(family)).is_err());
+    assert!(GroupUnion::new(Vec::new(), &options(10).family(family)).is_err());
 }
 
 /// Tombstones have no sketch; a group that has only tombstones is left out.
@@ -220,7 +227,7 @@ fn tombstones_are_left_out_of_a_union() {
     let old = VecRun::new(vec![(b"a".to_vec(), Some(sketch.clone())), (b"b".to_vec(), None)], SEED);
     let new = VecRun::new(vec![(b"a".to_vec(), None)], SEED);
     let runs: Vec<Box<dyn Run>> = vec![Box::new(old), Box::new(new)];
-    let union = GroupUnion::new(runs, options(10).family, 10).unwrap();
+    let union = GroupUnion::new(runs, &options(10)).unwrap();
     assert_eq!(drain(union).unwrap().0, [(b"a".to_vec(), sketch)]);
 }
 
@@ -242,7 +249,7 @@ fn a_union_of_runs_that_do_not_ascend_is_an_error() {
             crate::run::Entry { hash: KeyHash::of(b"a", SEED), key: b"a", value: None }
         }
     }
-    let union = GroupUnion::new(vec![Box::new(Same)], options(10).family, 10).unwrap();
+    let union = GroupUnion::new(vec![Box::new(Same)], &options(10)).unwrap();
     assert!(matches!(drain(union).unwrap_err().kind(), ErrorKind::Order { .. }));
 }
 

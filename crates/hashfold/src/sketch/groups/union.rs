@@ -1,6 +1,6 @@
 //! The union of tables of groups.
 
-use super::together::Together;
+use super::{options::GroupOptions, together::Together};
 use crate::{
     error::{Error, ErrorKind, Result, check_seed},
     key::{KeyHash, Seed},
@@ -23,18 +23,19 @@ pub struct GroupUnion {
 
 /// Size of the smallest sketch in bytes.
 const SKETCH_BYTES_MIN: u64 = 21;
-/// Maximum growth of two sparse sketches by their union, if it is dense: an entry of a sparse sketch takes 1
+/// Maximum growth of sparse sketches by a union or a lower precision, if that makes them dense: an entry of a sparse sketch takes 1
 /// byte or more, and 1/8 of the registers have one; a dense sketch has 6/8 bytes for each register.
 const GROWTH_MAX: u64 = 6;
 
 impl GroupUnion {
-    /// Makes a run of the union. Sketches of a larger precision are brought to `precision`, which loses
-    /// nothing else.
+    /// Makes a run of the union. All sketches have the hash function of `options`; those of a larger precision
+    /// are brought to its precision, which loses nothing else.
     ///
     /// # Errors
     /// `Argument` if there is no run or the precision is out of range, `WrongSeed` if two runs have
     /// different seeds: the groups have different orders then.
-    pub fn new(runs: Vec<Box<dyn Run>>, family: Family, precision: u8) -> Result<GroupUnion> {
+    pub fn new(runs: Vec<Box<dyn Run>>, options: &GroupOptions) -> Result<GroupUnion> {
+        let GroupOptions { family, precision, .. } = *options;
         let empty = Hll::of_family(family, precision)?;
         let Some(first) = runs.first() else {
             return Err(Error::argument("number of runs", "1 or more", 0));
@@ -44,10 +45,8 @@ impl GroupUnion {
         let all = runs.iter().map(Run::summary).fold(Summary::EMPTY, Summary::union);
         let dense = (empty.to_bytes().len() + 3 * empty.register_count() / 4) as u64;
         let values = SizeRange { min: SKETCH_BYTES_MIN, max: dense.max(all.values.max) };
-        let summary = match runs.len() {
-            1 => Summary { values, ..all },
-            _ => Summary { values, bytes_max: all.bytes_max.saturating_mul(GROWTH_MAX), ..all },
-        };
+        let bytes_max = all.bytes_max.saturating_mul(GROWTH_MAX);
+        let summary = Summary { values, bytes_max, ..all };
         let (merge, value) = (Together::new(runs), Vec::new());
         Ok(GroupUnion { merge, family, precision, value, summary, seed })
     }

@@ -169,9 +169,11 @@ impl PrefixSample {
         // The bound of the wanted expression is its next hash itself.
         let lower = count + f64::from(u8::from(is_wanted));
         let low = if lower > 0.0 { trials_at(lower, self.theta, alpha / 2.0) } else { 0.0 };
-        let high = trials_at(count + 1.0, self.theta, 1.0 - alpha / 2.0);
+        let high = trials_at(count + 1.0, self.theta, 1.0 - alpha / 2.0).max(low);
         PrefixEstimate {
-            value: count / self.theta,
+            // Near the end, (k − 1)/θ may be less than the k keys that were seen, and an interval of little
+            // confidence may be beside it.
+            value: (count / self.theta).max(low).min(high),
             low,
             high,
             confidence,
@@ -242,8 +244,13 @@ impl<'a, 'b> Reader<'a, 'b> {
         // The cell of the hash before: most hashes are in the same sets.
         let (mut last, mut in_last, mut is_match) = (0, 0, false);
         sample.ended = self.ended();
+        let mut ended = sample.ended;
+        let mut is_hopeless = !self.expression.may_contain_without(ended);
         let bound = loop {
-            let is_hopeless = !self.expression.may_contain_without(sample.ended);
+            if sample.ended != ended {
+                ended = sample.ended;
+                is_hopeless = !self.expression.may_contain_without(ended);
+            }
             let Some(low) = self.lowest() else { break None };
             if is_hopeless || sample.keys_read >= *keys_max || self.is_bound(low) {
                 break Some((low, Stop::Bound));

@@ -40,7 +40,7 @@ impl<'a> PrefixSet<'a> {
         PrefixSet { seed: run.seed(), bits: HASH_BITS, source: Box::new(Entries(run)) }
     }
 
-    /// Returns the keys of an exact filter. Of a multiset, each key counts once.
+    /// Returns the keys of an exact filter. Each key of a multiset counts once.
     ///
     /// # Errors
     /// `Argument` if the filter has a false-positive rate: with fewer bits than hashes have, many keys

@@ -1,13 +1,16 @@
-//! Registers that are not 0, as numbers and as bytes of a segment.
+//! Registers as numbers and as bytes.
 //!
 //! An entry is `index << 8 | value`. As bytes, each is a variable-length integer:
-//! 64 · (number of zeros before it) + value, as in a sparse sketch.
+//! 64 · (number of zeros before it) + value, with 6 bits for the value.
 
 use crate::{
     codec::{Decoder, put_varint, within},
     error::Result,
-    sketch::hll::VALUE_BITS,
 };
+use std::ops::RangeInclusive;
+
+/// Number of bits for the value of an entry.
+pub(super) const VALUE_BITS: u32 = 8;
 
 /// Number of bits for the value in the bytes of an entry.
 const PACKED_VALUE_BITS: u32 = 6;
@@ -35,20 +38,25 @@ pub(super) fn put(entries: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the entries in bytes to a vector.
-pub(super) fn take(bytes: &[u8], precision: u8, entries: &mut Vec<u32>) -> Result<()> {
+/// Reads the next entry of ascending ones, whose index is `next` or more. Values are in `values`.
+pub(super) fn take(
+    bytes: &mut Decoder<'_>,
+    next: u32,
+    precision: u8,
+    values: RangeInclusive<u64>,
+) -> Result<u32> {
     let registers = 1_u64 << precision;
-    let (mut bytes, mut next) = (Decoder::new(bytes), 0);
-    while !bytes.rest().is_empty() {
-        let packed = bytes.varint()?;
-        let gap = within("register of a segment", 0..=registers - 1, packed >> PACKED_VALUE_BITS)?;
-        let index = within("register of a segment", 0..=registers - 1, next + gap)?;
-        let value = packed & ((1 << PACKED_VALUE_BITS) - 1);
-        within("value of a register", 1..=65 - u64::from(precision), value)?;
-        entries.push((index as u32) << VALUE_BITS | value as u32);
-        next = index + 1;
-    }
-    Ok(())
+    let packed = bytes.varint()?;
+    let gap = within("register of a sketch", 0..=registers - 1, packed >> PACKED_VALUE_BITS)?;
+    let index = within("register of a sketch", 0..=registers - 1, u64::from(next) + gap)?;
+    let value = packed & ((1 << PACKED_VALUE_BITS) - 1);
+    within("value of a register", values, value)?;
+    Ok((index as u32) << VALUE_BITS | value as u32)
+}
+
+/// Returns the index after that of an entry.
+pub(super) fn after(entry: u32) -> u32 {
+    (entry >> VALUE_BITS) + 1
 }
 
 #[cfg(test)]
@@ -63,13 +71,17 @@ mod tests {
         {
             let (mut bytes, mut back) = (Vec::new(), Vec::new());
             put(entries.iter().copied(), &mut bytes);
-            take(&bytes, 14, &mut back).unwrap();
+            let (mut fields, mut next) = (Decoder::new(&bytes), 0);
+            while !fields.rest().is_empty() {
+                back.push(take(&mut fields, next, 14, 1..=51).unwrap());
+                next = after(back[back.len() - 1]);
+            }
             assert_eq!(back, entries);
         }
-        let take = |bytes: &[u8]| take(bytes, 4, &mut Vec::new());
-        assert!(take(&[0]).is_err() && take(&[62]).is_err() && take(&[128]).is_err());
-        assert!(take(&[15 << 6 & 127 | 128 | 1, 7]).is_ok());
-        assert!(take(&[1 | 128, 8]).is_err() && take(&[1 | 64 | 128, 7, 1]).is_err());
+        let take = |bytes: &[u8], next| take(&mut Decoder::new(bytes), next, 4, 1..=61);
+        assert!(take(&[0], 0).is_err() && take(&[62], 0).is_err() && take(&[128], 0).is_err());
+        assert!(take(&[15 << 6 & 127 | 128 | 1, 7], 0).is_ok());
+        assert!(take(&[1 | 128, 8], 0).is_err() && take(&[1], 16).is_err());
     }
 
     #[test]
