@@ -1,32 +1,30 @@
 //! Settings of glibc's allocator, for commands that keep a memory budget. Other allocators need none.
 
-/// Buffers from this size on are maps of their own, in bytes: the buffers of connections that do not read.
-#[cfg(feature = "serve")]
+/// Buffers from this size on are maps of their own, in bytes: the buffers of sorts and merges, and of connections that do
+/// not read.
 const MAP_BYTES_MIN: i32 = 64 << 10;
 
 /// Free memory at the end of a heap from which on it is given back, in bytes.
-#[cfg(feature = "serve")]
 const TRIM_BYTES_MIN: i32 = 1 << 20;
 
 /// What is set.
 #[derive(Clone, Copy, Debug)]
 enum Setting {
     HeapsMax,
-    #[cfg(feature = "serve")]
     MapBytesMin,
-    #[cfg(feature = "serve")]
     TrimBytesMin,
 }
 
-/// Makes all threads allocate from one heap. Without this, each thread has a heap of its own, and each heap keeps what was
-/// freed in it: a map then takes twice its budget. Its threads seldom allocate at the same time.
-pub(crate) fn use_one_heap() {
+/// Makes all threads allocate from one heap that gives memory back, for a command that keeps a memory budget. Without this,
+/// each thread has a heap of its own, and each heap keeps what was freed in it: a map then takes twice its budget. Threads
+/// seldom allocate at the same time.
+pub(crate) fn keep_to_budget() {
     set(Setting::HeapsMax, 1);
+    give_memory_back();
 }
 
 /// Makes the allocator give memory back. Without this, it raises its thresholds to 32 MiB with the first large
 /// buffers that are freed, and keeps half as much again as the buffers of many connections take.
-#[cfg(feature = "serve")]
 pub(crate) fn give_memory_back() {
     set(Setting::MapBytesMin, MAP_BYTES_MIN);
     set(Setting::TrimBytesMin, TRIM_BYTES_MIN);
@@ -37,9 +35,7 @@ pub(crate) fn give_memory_back() {
 fn set(setting: Setting, value: i32) {
     let parameter = match setting {
         Setting::HeapsMax => libc::M_ARENA_MAX,
-        #[cfg(feature = "serve")]
         Setting::MapBytesMin => libc::M_MMAP_THRESHOLD,
-        #[cfg(feature = "serve")]
         Setting::TrimBytesMin => libc::M_TRIM_THRESHOLD,
     };
     // SAFETY: the call takes numbers only, and the allocator locks its own state. A refusal changes nothing: the command

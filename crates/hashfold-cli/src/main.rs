@@ -103,6 +103,22 @@ enum Verb {
     ExitCodes,
 }
 
+impl Verb {
+    /// Returns whether the verb bounds its memory by `--memory`.
+    fn has_budget(&self) -> bool {
+        matches!(
+            self,
+            Verb::Build(_)
+                | Verb::Update(_)
+                | Verb::Delete(_)
+                | Verb::Merge(_)
+                | Verb::Filter(_)
+                | Verb::Map(_)
+                | Verb::Sketch(_)
+        )
+    }
+}
+
 fn main() -> ExitCode {
     device::raise_open_files();
     let exit = stop::survive_long_files().and_then(|()| run(&Cli::parse().verb));
@@ -117,6 +133,9 @@ fn main() -> ExitCode {
 
 fn run(verb: &Verb) -> Result<Exit> {
     Instructions::check_environment()?;
+    if verb.has_budget() {
+        allocator::keep_to_budget();
+    }
     match verb {
         Verb::Build(args) => build::run(args),
         Verb::Get(args) => get::run(args),

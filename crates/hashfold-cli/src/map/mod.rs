@@ -16,7 +16,6 @@ mod verify;
 pub(crate) use self::{stat::print as print_stat, verify::check as verify};
 
 use crate::{
-    allocator::use_one_heap,
     failure::{Exit, Result},
     folder, get, scan,
 };
@@ -64,7 +63,6 @@ fn hide(option: Arg) -> Arg {
 }
 
 pub(crate) fn run(args: &MapArgs) -> Result<Exit> {
-    use_one_heap();
     match &args.verb {
         Verb::Create(args) => create::run(args),
         Verb::Put(args) => put::run(args),

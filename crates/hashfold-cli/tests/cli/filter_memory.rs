@@ -11,7 +11,8 @@ const PEAK_MAX: u64 = BUDGET;
 /// Runs a command on these lines. Checks its exit code and its memory.
 #[track_caller]
 fn check(work: &Work, line: &str, input: &[u8], code: i32) {
-    let (outcome, highest) = work.measured(&format!("{line} --memory 64MiB"), input);
+    let (outcome, memory) = work.measured(&format!("{line} --memory 64MiB"), input);
+    let highest = memory.peak_bytes;
     assert_eq!(outcome.code, code, "{line}: {}", outcome.stderr);
     assert!(highest <= PEAK_MAX, "{line}: {} MiB of {} MiB", highest >> 20, PEAK_MAX >> 20);
 }

@@ -24,9 +24,9 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 /// Runs a command. Returns its exit code, its message and its peak memory in MiB.
 #[track_caller]
 fn peak(work: &Work, line: &str) -> (i32, String, u64) {
-    let (Outcome { code, stderr, .. }, peak) = work.measured(line, b"");
+    let (Outcome { code, stderr, .. }, memory) = work.measured(line, b"");
     assert!(stderr.len() <= MESSAGE_BYTES_MAX, "{line}: {} bytes", stderr.len());
-    (code, stderr, peak >> 20)
+    (code, stderr, memory.peak_bytes >> 20)
 }
 
 /// Checks that `bytes` are refused with `message`, in at most `peak_mib_max` MiB of memory.

@@ -71,10 +71,10 @@ impl Work {
         }
     }
 
-    /// Runs the command with bytes on standard input. Also returns its peak RSS, in bytes. The peak
-    /// is polled while the command runs, so the last milliseconds may be missing.
+    /// Runs the command with bytes on standard input. Also returns its memory, which is polled while
+    /// the command runs, so the last milliseconds may be missing.
     #[track_caller]
-    pub(crate) fn measured(&self, line: &str, input: &[u8]) -> (Outcome, u64) {
+    pub(crate) fn measured(&self, line: &str, input: &[u8]) -> (Outcome, Memory) {
         let mut command = self.command(line);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -82,18 +82,18 @@ impl Work {
         thread::scope(|scope| {
             scope.spawn(move || drop(stdin.write_all(input)));
             let waiter = scope.spawn(move || child.wait_with_output().unwrap());
-            let (mut peak, mut polls) = (0, 0);
+            let (mut memory, mut polls) = (Memory::default(), 0);
             while !waiter.is_finished() {
                 polls += 1;
-                peak = peak.max(peak_bytes(process).unwrap_or(0));
+                memory.poll(process);
                 thread::sleep(Duration::from_micros(300));
             }
             let output = waiter.join().unwrap();
             let stderr = String::from_utf8(output.stderr).unwrap();
             let code = output.status.code().unwrap_or(-1);
             // A process that ends within two polls may be missed.
-            assert!(peak > 1 << 20 || polls < 3, "{line}: the peak was not measured");
-            (Outcome { code, stdout: output.stdout, stderr }, peak)
+            assert!(memory.peak_bytes > 1 << 20 || polls < 3, "{line}: the peak was not measured");
+            (Outcome { code, stdout: output.stdout, stderr }, memory)
         })
     }
 
@@ -121,11 +121,52 @@ impl Work {
     }
 }
 
+/// Memory of a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    /// Peak RSS, in bytes.
+    pub(crate) peak_bytes: u64,
+    /// Peak RSS without the pages of the program, in bytes. How many of these are in memory depends on how the program was
+    /// compiled and on the page cache, which can drop them at any time.
+    pub(crate) data_bytes: u64,
+}
+
+impl Memory {
+    /// Takes the peak so far, unless the process has ended. The program is measured first, so that it never counts for more
+    /// than it had in the peak.
+    fn poll(&mut self, process: u32) {
+        let (Some(program), Some(peak)) = (program_bytes(process), peak_bytes(process)) else {
+            return;
+        };
+        self.peak_bytes = self.peak_bytes.max(peak);
+        self.data_bytes = self.data_bytes.max(peak.saturating_sub(program));
+    }
+}
+
 /// Returns the peak RSS of a process so far, in bytes; `None` after it has ended.
 fn peak_bytes(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+    parse_kib(status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?)
+}
+
+/// Returns the part of a process's RSS that is mapped from its program, in bytes.
+fn program_bytes(process: u32) -> Option<u64> {
+    let program = fs::read_link(format!("/proc/{process}/exe")).ok()?;
+    let maps = fs::read_to_string(format!("/proc/{process}/smaps")).ok()?;
+    let (mut of_program, mut total) = (false, 0);
+    for line in maps.lines() {
+        if let Some(size) = line.strip_prefix("Rss:") {
+            total += if of_program { parse_kib(size)? } else { 0 };
+        } else if line.split(' ').next().is_some_and(|range| range.contains('-')) {
+            of_program = line.ends_with(program.to_str()?);
+        }
+    }
+    Some(total)
+}
+
+/// Parses a size such as ` 1234 kB`, into bytes.
+fn parse_kib(text: &str) -> Option<u64> {
+    Some(text.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 /// Encodes raw records.

@@ -16,7 +16,7 @@ use super::{
     pairs::remove_all,
 };
 use crate::{
-    allocator::use_one_heap,
+    allocator::keep_to_budget,
     failure::{Failure, Result},
 };
 use hashfold::{
@@ -33,7 +33,7 @@ use std::{
 };
 
 pub(super) fn run(bench: &MapBench, report: &Report) -> Result<()> {
-    use_one_heap();
+    keep_to_budget();
     let folder = bench.dir.join("map");
     OsDisk.create_folder(&folder)?;
     let done = Scene::new(bench, report, &folder).and_then(|mut scene| scene.run());
