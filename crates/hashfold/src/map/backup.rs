@@ -4,16 +4,15 @@
 //! folder is not a map.
 
 use super::{
-    batch::Batch,
     core::Core,
-    item::{Change, Content, Value},
-    large::{self, Owners},
-    merge::write_spans,
+    large,
+    new_group::NewGroup,
     options::MapOptions,
+    pointer::Pointer,
     read::{Entries, Part},
-    recovery,
-    snapshot::{self, View},
+    recovery, snapshot,
     span::Stored,
+    view::View,
 };
 use crate::{error::Result, work::Watch};
 use std::{path::Path, sync::Arc};
@@ -42,28 +41,17 @@ fn copy_group(
     copied: &mut Vec<Stored>,
     watch: &Watch,
 ) -> Result<()> {
-    let mut batch = Batch::default();
-    let mut owners = Owners::default();
+    let mut group = NewGroup::default();
     let View { stored, lists } = view;
     let hashes = &stored.prefix.hashes();
     let part = Part { stored, lists, hashes, now };
-    let mut entries = Entries::read(&*core.space.file, core.identity, part)?;
+    let (file, identity) = (&*core.space.file, core.identity);
+    let mut entries = Entries::read(file, identity, part)?;
     while entries.advance() {
-        let change = entries.entry()?;
-        let change = match change.content.value {
-            Value::Large(pointer) => {
-                let owner = view.owner(pointer.first);
-                let value = large::read(&*core.space.file, core.identity.id, pointer, owner)?;
-                let (pointer, owner) = new.write_large(&value)?;
-                owners.insert(&owner);
-                let content = Content { value: Value::Large(pointer), ..change.content };
-                Change { content, ..change }
-            }
-            Value::Tombstone | Value::Inline(_) => change,
-        };
-        batch.push(change, 0);
+        let read =
+            |pointer: Pointer| large::read(file, identity.id, pointer, view.owner(pointer.first));
+        group.push(new, entries.entry()?, read)?;
         watch.add(1)?;
     }
-    let owner = |first| owners.get(first);
-    write_spans(new, stored.prefix, (&batch.items, &batch.bytes), &owner, copied)
+    group.write(new, stored.prefix, copied)
 }

@@ -8,7 +8,7 @@ use super::{
     lookup::resolve,
     read::{Entries, Part},
     sizes::EntryBounds,
-    snapshot::View,
+    view::View,
 };
 use crate::{error::Result, key::KeyHash};
 use std::{ops::RangeInclusive, sync::Arc};

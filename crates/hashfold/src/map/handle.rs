@@ -145,11 +145,15 @@ impl Map {
     /// The errors of [`Map::get`].
     pub fn get_expiring(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiring>> {
         let value = lookup::get(self.core(), key.as_ref());
-        // Lookups may have made a merge due.
+        self.start_merges();
+        value
+    }
+
+    /// Starts merges that a lookup has made due.
+    fn start_merges(&self) {
         if self.core().tasks.has_merges() {
             maintain::start(self.core());
         }
-        value
     }
 
     /// Looks up many keys, with their device reads in flight together. `values[i]` is the value of
@@ -191,12 +195,14 @@ impl Map {
         visited
     }
 
-    /// Whether there is a value for a key.
+    /// Whether there is a value for a key. A value above 1 KiB is not read.
     ///
     /// # Errors
     /// The errors of [`Map::get`].
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
+        let found = lookup::contains(self.core(), key.as_ref());
+        self.start_merges();
+        found
     }
 
     /// Puts a value, which replaces an older one. A value above 1 KiB gets blocks of its own, which are

@@ -65,6 +65,20 @@ pub(super) fn get(core: &Core, key: &[u8]) -> Result<Option<Expiring>> {
     }
 }
 
+/// Returns whether there is a value for a key. A large value is not read.
+pub(super) fn contains(core: &Core, key: &[u8]) -> Result<bool> {
+    let hash = KeyHash::of(key, core.identity.seed);
+    let now = core.now();
+    let found = match in_memory(core, (hash, key), now) {
+        Found::Value(value) => return Ok(value.is_some()),
+        Found::Large(_) => return Ok(true),
+        Found::Elsewhere(stored) => search_blocks(core, &stored, (hash, key), |found, _| {
+            Ok(!matches!(found.at(now).value, Value::Tombstone))
+        })?,
+    };
+    Ok(found.unwrap_or(false))
+}
+
 fn read_large(core: &Core, pointer: Pointer, owner: Option<&Owner>) -> Result<Vec<u8>> {
     large::read(&*core.space.file, core.identity.id, pointer, owner)
 }
@@ -115,13 +129,24 @@ fn in_memory(core: &Core, (hash, key): (KeyHash, &[u8]), now: u64) -> Found {
     }
 }
 
-/// Searches the blocks of a group, newest first.
+/// Returns the value of a key from the blocks of a group.
 pub(super) fn in_blocks(
     core: &Core,
     stored: &Stored,
     (hash, key): (KeyHash, &[u8]),
     now: u64,
 ) -> Result<Option<Expiring>> {
+    let read = |found: Content<'_>, owner: Option<&Owner>| resolve(core, found.at(now), owner);
+    Ok(search_blocks(core, stored, (hash, key), read)?.flatten())
+}
+
+/// Searches the blocks of a group, newest first. Returns what `take` makes of the entry and the owner of its large value.
+fn search_blocks<T>(
+    core: &Core,
+    stored: &Stored,
+    (hash, key): (KeyHash, &[u8]),
+    take: impl FnOnce(Content<'_>, Option<&Owner>) -> Result<T>,
+) -> Result<Option<T>> {
     let file = &*core.space.file;
     let mut bytes = crate::io::Buffer::zeroed(BLOCK_SIZE);
     for id in stored.places(hash, core.identity.id) {
@@ -131,7 +156,7 @@ pub(super) fn in_blocks(
                 Value::Large(pointer) => stored.owner(pointer.first),
                 Value::Tombstone | Value::Inline(_) => None,
             };
-            return resolve(core, found.at(now), owner);
+            return take(found, owner).map(Some);
         }
     }
     Ok(None)

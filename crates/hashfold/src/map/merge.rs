@@ -8,10 +8,10 @@ use super::{
     group::{Group, Wear},
     item::Item,
     large::Owner,
-    list::List,
     prefix::{DEPTH_MAX, Prefix},
     read::{Part, read_group},
     span::{Span, Stored},
+    view::View,
 };
 use crate::error::Result;
 use std::sync::{Arc, atomic::Ordering::SeqCst};
@@ -19,8 +19,7 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 /// A group that is being merged, in its state when the merge began.
 struct Source {
     group: Arc<Group>,
-    stored: Arc<Stored>,
-    lists: Vec<Arc<List>>,
+    view: View,
 }
 
 impl Source {
@@ -30,31 +29,21 @@ impl Source {
         if state.is_replaced {
             return None;
         }
-        let lists = state.end_active(core.identity.seed).to_vec();
-        Some(Source { group: group.clone(), stored: state.stored.clone(), lists })
+        let view = View::of(&mut state, core.identity.seed);
+        Some(Source { group: group.clone(), view })
     }
 
     /// Whether a merge would change the span.
     fn is_due(&self, core: &Core) -> bool {
-        let Source { stored, lists, .. } = self;
+        let View { stored, lists } = &self.view;
         !stored.packets.is_empty() || !lists.is_empty() || stored.expiries().has_expired(core.now())
     }
 
     /// Returns the number of entries and their size in bytes: upper bounds.
     fn sizes(&self) -> (usize, usize) {
-        let Source { stored, lists, .. } = self;
-        let lists = lists.iter().map(|list| list.sizes());
-        let packets = stored.packets.iter().map(|packet| packet.sizes);
-        let all = lists.chain(packets).chain(stored.span.iter().map(|span| span.sizes));
-        all.fold((0, 0), |(entries, bytes), sizes| {
+        self.view.sizes().fold((0, 0), |(entries, bytes), sizes| {
             (entries + sizes.entries as usize, bytes + sizes.bytes as usize)
         })
-    }
-
-    /// Returns the owner of a large value.
-    fn owner(&self, first: u64) -> Option<&Owner> {
-        let in_lists = self.lists.iter().find_map(|list| list.owners.get(first));
-        in_lists.or_else(|| self.stored.owner(first))
     }
 }
 
@@ -85,7 +74,7 @@ pub(super) fn join(core: &Core, range: Prefix, groups: &[Arc<Group>]) -> Result<
 fn merge_all_of(core: &Core, range: Prefix, sources: &[Source]) -> Result<()> {
     let new = core.with_batch(|batch| write_merged(core, range, sources, batch))?;
     install(core, range, sources, new);
-    let freed: u64 = sources.iter().map(|source| source.stored.packet_bytes()).sum();
+    let freed: u64 = sources.iter().map(|source| source.view.stored.packet_bytes()).sum();
     core.counters.packet_bytes.fetch_sub(freed, SeqCst);
     core.counters.merges.fetch_add(1, SeqCst);
     Ok(())
@@ -102,12 +91,12 @@ fn write_merged(
     let sizes = sources.iter().map(Source::sizes);
     let sizes = sizes.fold((0, 0), |sum, sizes| (sum.0 + sizes.0, sum.1 + sizes.1));
     batch.reserve(sizes.0, sizes.1);
-    for Source { stored, lists, .. } in sources {
+    for Source { view: View { stored, lists }, .. } in sources {
         let part = Part { stored, lists, hashes: &stored.prefix.hashes(), now };
         read_group(&*core.space.file, core.identity, part, batch)?;
     }
     let mut new = Vec::new();
-    let owner = |first: u64| sources.iter().find_map(|source| source.owner(first));
+    let owner = |first: u64| sources.iter().find_map(|source| source.view.owner(first));
     write_spans(core, range, (&batch.items, &batch.bytes), &owner, &mut new)?;
     Ok(new)
 }
@@ -148,7 +137,7 @@ fn install(core: &Core, range: Prefix, sources: &[Source], mut new: Vec<Stored>)
             let mut state = source.group.state();
             state.stored = Arc::new(new.remove(0));
             state.wear = Wear::NONE;
-            state.remove_lists(&source.lists)
+            state.remove_lists(&source.view.lists)
         }
         _ => replace(core, range, sources, new),
     };
@@ -172,7 +161,7 @@ fn replace(core: &Core, range: Prefix, sources: &[Source], new: Vec<Stored>) -> 
 /// the memory of its lists, in bytes.
 fn hand_over(core: &Core, source: &Source, groups: &[Arc<Group>]) -> usize {
     let mut state = source.group.state();
-    let freed = state.remove_lists(&source.lists) + state.memory();
+    let freed = state.remove_lists(&source.view.lists) + state.memory();
     let active = std::mem::replace(&mut state.active, core.new_list());
     let immutable = std::mem::take(&mut state.immutable);
     // Oldest first, so that newer changes replace older ones.

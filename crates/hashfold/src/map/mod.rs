@@ -55,6 +55,7 @@ mod log;
 mod lookup;
 mod maintain;
 mod merge;
+mod new_group;
 mod options;
 mod pointer;
 mod prefix;
@@ -72,6 +73,7 @@ mod tests;
 mod transaction;
 mod usage;
 mod verify;
+mod view;
 mod write;
 
 pub use self::{

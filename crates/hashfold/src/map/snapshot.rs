@@ -4,13 +4,12 @@ use super::{
     Expiring,
     core::Core,
     item::{Change, Value},
-    large::{self, Owner},
-    list::List,
+    large,
     lookup::{self, in_blocks},
     maintain,
     pointer::Pointer,
     read::{Entries, Part},
-    span::Stored,
+    view::View,
 };
 use crate::{
     error::Result,
@@ -39,21 +38,6 @@ struct State {
     now: u64,
 }
 
-/// A group at one moment.
-pub(super) struct View {
-    pub(super) stored: Arc<Stored>,
-    /// The changes in RAM, newest first.
-    pub(super) lists: Vec<Arc<List>>,
-}
-
-impl View {
-    /// Returns the owner of a large value.
-    pub(super) fn owner(&self, first: u64) -> Option<&Owner> {
-        let in_lists = self.lists.iter().find_map(|list| list.owners.get(first));
-        in_lists.or_else(|| self.stored.owner(first))
-    }
-}
-
 /// Maximum number of lists that a group keeps without a flush.
 const LISTS_MAX: usize = 8;
 
@@ -64,10 +48,9 @@ pub(super) fn take(core: &Arc<Core>) -> Snapshot {
     let mut lists_max = 0;
     // While groups were replaced, the views of old and new ones might miss a part of the keys.
     let groups = core.directory.map(|group| {
-        let mut state = group.state();
-        let lists = state.end_active(core.identity.seed).to_vec();
-        lists_max = lists_max.max(lists.len());
-        View { stored: state.stored.clone(), lists }
+        let view = View::of(&mut group.state(), core.identity.seed);
+        lists_max = lists_max.max(view.lists.len());
+        view
     });
     drop(stripes);
     if lists_max > LISTS_MAX {
@@ -133,11 +116,7 @@ impl Snapshot {
     /// Groups and blocks before them are not read.
     pub fn scan_from(&self, first: KeyHash) -> Scan {
         let next = self.position(first);
-        let sizes = self.0.groups[next..].iter().flat_map(|view| {
-            let lists = view.lists.iter().map(|list| list.sizes());
-            let packets = view.stored.packets.iter().map(|packet| packet.sizes);
-            lists.chain(packets).chain(view.stored.span.iter().map(|span| span.sizes))
-        });
+        let sizes = self.0.groups[next..].iter().flat_map(View::sizes);
         let summary = sizes.map(|sizes| sizes.summary()).fold(Summary::EMPTY, Summary::union);
         Scan { snapshot: self.clone(), summary, first, next, current: None, large: Vec::new() }
     }

@@ -542,6 +542,22 @@ fn a_lookup_reads_one_block() {
 }
 
 #[test]
+fn whether_a_key_is_present_needs_no_large_value() {
+    let disk = CountingDisk::on(Arc::new(MemoryDisk::default()));
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::simulated(1) };
+    let map = Map::create(folder(), tiny(env)).unwrap();
+    (0..20_u8).for_each(|i| _ = map.put([i], vec![i; 1 << 20]).unwrap());
+    (0..10_u8).for_each(|i| _ = map.delete([2 * i]).unwrap());
+    for is_in_ram in [true, false] {
+        disk.take();
+        (0..30_u8).for_each(|i| assert_eq!(map.contains([i]).unwrap(), i < 20 && i % 2 == 1));
+        let bytes = disk.take().read_bytes;
+        assert!(bytes <= 30 * 4096, "in RAM: {is_in_ram}: {bytes} bytes were read");
+        map.compact().unwrap();
+    }
+}
+
+#[test]
 fn large_values_are_read_one_by_one_until_the_visitor_stops() {
     const SIZE: usize = 1 << 20;
     let disk = CountingDisk::on(Arc::new(MemoryDisk::default()));

@@ -5,16 +5,11 @@ use crate::{
     error::Result,
     map::{
         MapOptions,
-        batch::Batch,
         block::BLOCK_SIZE,
-        core::Core,
-        item::{Change, Content, Value},
-        large::Owners,
-        merge::write_spans,
+        new_group::NewGroup,
         options::Shape,
         prefix::{DEPTH_MAX, Prefix},
         recovery,
-        span::Stored,
     },
     run::Run,
     work::Watch,
@@ -53,12 +48,13 @@ fn write_map(from: &mut Salvage, folder: &Path, watch: &Watch) -> Result<u64> {
         let prefix = Prefix { start: first, depth };
         let mut group = NewGroup::default();
         while is_more && prefix.contains(from.change().0.hash) {
-            group.push(from, &new)?;
+            let (change, large) = from.change();
+            group.push(&new, change, |_| Ok(large))?;
             watch.add(1)?;
             count += 1;
             is_more = from.advance()?;
         }
-        group.write(prefix, &new, &mut groups)?;
+        group.write(&new, prefix, &mut groups)?;
         start = prefix.end();
     }
     recovery::publish(&new, groups.into_iter().map(Arc::new).collect())?;
@@ -70,34 +66,4 @@ fn depth(bytes: u64, shape: &Shape) -> u8 {
     let group_bytes = (shape.span_blocks_max / 2).max(1) * BLOCK_SIZE as u64;
     let depth = bytes.div_ceil(group_bytes).max(1).next_power_of_two().ilog2() as u8;
     depth.clamp(shape.first_depth, DEPTH_MAX / 2)
-}
-
-/// The entries of a group of the new map.
-#[derive(Default)]
-struct NewGroup {
-    batch: Batch,
-    owners: Owners,
-}
-
-impl NewGroup {
-    /// Adds the current entry.
-    fn push(&mut self, from: &Salvage, new: &Core) -> Result<()> {
-        let (change, large) = from.change();
-        let change = match change.content.value {
-            Value::Large(_) => {
-                let (pointer, owner) = new.write_large(large)?;
-                self.owners.insert(&owner);
-                let content = Content { value: Value::Large(pointer), ..change.content };
-                Change { content, ..change }
-            }
-            Value::Tombstone | Value::Inline(_) => change,
-        };
-        self.batch.push(change, 0);
-        Ok(())
-    }
-
-    fn write(&self, prefix: Prefix, new: &Core, groups: &mut Vec<Stored>) -> Result<()> {
-        let owner = |first| self.owners.get(first);
-        write_spans(new, prefix, (&self.batch.items, &self.batch.bytes), &owner, groups)
-    }
 }
