@@ -5,7 +5,7 @@ use hashfold_server::protocol::{Limits, Parsed, matches, parse};
 /// Requests in arbitrary bytes, as a server reads them: whole ones are inside the input, parts ask for more
 /// than there is, and whatever is found is found again when more bytes follow.
 pub fn request(bytes: &[u8]) {
-    for limits in [Limits::STRANGER, Limits::CLIENT] {
+    for limits in [Limits::STRANGER, Limits::CLIENT, Limits::MAP] {
         let (mut places, mut rest) = (Vec::new(), bytes);
         while let Ok(parsed) = parse(rest, &limits, &mut places) {
             let size = match &parsed {

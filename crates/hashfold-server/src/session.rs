@@ -2,7 +2,7 @@
 
 use crate::{
     data::{Space, View},
-    protocol::Protocol,
+    protocol::{Limits, Protocol},
     transaction::{Pins, Transaction, Watched},
     user::User,
 };
@@ -20,6 +20,8 @@ use std::{
 pub(crate) struct Session {
     pub(crate) client: Arc<Client>,
     user: Option<Arc<User>>,
+    /// The limits of requests.
+    pub(crate) limits: &'static Limits,
     /// The version that the connection uses, if it does not follow the current one.
     pub(crate) fixed: Option<Arc<View>>,
     pub(crate) protocol: Protocol,
@@ -68,6 +70,7 @@ impl Session {
         let session = Session {
             client,
             user: None,
+            limits: &Limits::STRANGER,
             fixed: None,
             protocol: Protocol::Resp2,
             replies: Replies::On,
@@ -101,6 +104,11 @@ impl Session {
     /// Changes the user. The connection then follows the current version.
     pub(crate) fn set_user(&mut self, user: Option<Arc<User>>) {
         self.fixed = None;
+        self.limits = match &user {
+            None => &Limits::STRANGER,
+            Some(user) if user.space.has_map() => &Limits::MAP,
+            Some(_) => &Limits::CLIENT,
+        };
         if let Some(user) = &user {
             self.client.set_text(|texts| texts.user.clone_from(&user.name));
         }

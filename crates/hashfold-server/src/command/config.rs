@@ -298,7 +298,7 @@ fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
         ("maxmemory-clients", config.client_memory_bytes.to_string()),
         ("maxmemory-policy", "noeviction".into()),
         ("port", port.to_string()),
-        ("proto-max-bulk-len", crate::protocol::Limits::CLIENT.argument_bytes.to_string()),
+        ("proto-max-bulk-len", call.session.limits.argument_bytes.to_string()),
         ("save", String::new()),
         ("slowlog-log-slower-than", call.shared.slow_log.threshold_us.load(Relaxed).to_string()),
         ("slowlog-max-len", crate::slow_log::COMMANDS_MAX.to_string()),

@@ -185,9 +185,10 @@ impl DataConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MapDurability {
-    /// Before the reply, as with [`MapDurability::Group`].
-    Always,
     /// Before the reply: one sync covers the changes of all clients that wait.
+    Always,
+    /// As [`MapDurability::Always`], but a sync waits a moment for clients that were just answered: at most half of the
+    /// time of the last sync, and 1 ms.
     #[default]
     Group,
     /// Within a second.

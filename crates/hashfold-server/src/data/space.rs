@@ -36,6 +36,11 @@ impl Space {
         self.data.as_ref()
     }
 
+    /// Whether the data are a map.
+    pub(crate) fn has_map(&self) -> bool {
+        self.data().is_some_and(|data| data.map().is_some())
+    }
+
     /// Returns the current view of the table or store.
     ///
     /// # Errors

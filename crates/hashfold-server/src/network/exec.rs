@@ -1,8 +1,8 @@
 //! `EXEC`: the commands of a transaction, one after the other, while no other client changes their filters.
 
 use super::{
+    allow::note_error,
     batch::{Group, Request, TOO_LARGE, VALUES_BYTES_MAX},
-    event_loop::note_error,
     on_filters,
     on_map::{self, KeyNames, Turns},
     redirect::moved,

@@ -2,11 +2,14 @@
 
 use super::{
     batch::{Answers, Group},
-    event_loop::AskedJob,
     exec::Executed,
     on_map::MapJob,
 };
-use crate::command::JobReply;
+use crate::{
+    command::{Arguments, Found, JobReply},
+    shared::Shared,
+    slow_log::shown,
+};
 use mio::Waker;
 use std::{
     sync::{
@@ -48,5 +51,32 @@ impl Results {
         if self.sender.send(finished).is_ok() {
             let _ = self.waker.wake();
         }
+    }
+}
+
+/// What the end of a job needs to know about its command.
+pub(super) struct AskedJob {
+    pub(super) number: usize,
+    /// The time of its turn.
+    pub(super) start: Duration,
+    /// The arguments as the slow log shows them.
+    pub(super) arguments: Vec<Vec<u8>>,
+    /// Whether the client wants no reply.
+    pub(super) is_silent: bool,
+}
+
+impl AskedJob {
+    pub(super) fn new(
+        shared: &Shared,
+        found: Found,
+        arguments: &Arguments<'_>,
+        start: Duration,
+        is_silent: bool,
+    ) -> AskedJob {
+        let arguments = match shared.slow_log.is_on() {
+            true => shown(found.command, arguments),
+            false => Vec::new(),
+        };
+        AskedJob { number: found.number, start, arguments, is_silent }
     }
 }

@@ -10,6 +10,9 @@
 //! All requests that are ready at one moment, on all connections of a thread, are looked up together:
 //! nothing waits to fill a batch. Why there is no async runtime here: `docs/decisions/0010-event-loop.md`.
 
+mod allow;
+mod answers;
+mod asked;
 mod batch;
 mod connection;
 mod event_loop;
@@ -19,6 +22,7 @@ mod listener;
 mod on_filters;
 mod on_map;
 mod redirect;
+mod requests;
 mod target;
 mod transport;
 mod values;

@@ -171,6 +171,10 @@ impl MapWork for MapJob {
         }
     }
 
+    fn clients(&self) -> usize {
+        self.requests.len()
+    }
+
     fn run(&mut self, state: &mut State) {
         (0..self.requests.len()).for_each(|i| self.run_one(i, state));
     }
@@ -400,6 +404,10 @@ impl MapWork for ExecJob {
         for (found, arguments, are_named) in execution.calls() {
             visit_read(found, &arguments, are_named, visit);
         }
+    }
+
+    fn clients(&self) -> usize {
+        1
     }
 
     fn run(&mut self, state: &mut State) {

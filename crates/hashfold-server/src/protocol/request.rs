@@ -6,6 +6,7 @@
 //! ```
 
 use super::inline;
+use hashfold::map::VALUE_BYTES_MAX;
 use memchr::memchr;
 use std::{fmt, ops::Range};
 
@@ -37,6 +38,9 @@ impl Limits {
         request_bytes: 16 << 20,
         line_bytes: 64 << 10,
     };
+    /// The limits for clients that may change a map: an argument may be its largest value.
+    pub const MAP: Limits =
+        Limits { argument_bytes: VALUE_BYTES_MAX, request_bytes: 80 << 20, ..Limits::CLIENT };
 }
 
 /// Maximum size of a line with a number, in bytes: the number has at most 20 digits.

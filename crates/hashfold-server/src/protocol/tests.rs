@@ -68,6 +68,9 @@ fn violations_are_refused_in_the_words_of_redis() {
         [b"$1048576\r\n".to_vec(), vec![b'a'; 1 << 20], b"\r\n".to_vec()].concat().repeat(17),
     ];
     refuse(&large.concat(), client, "a request has at most 16777216 bytes");
+    let needs = parse(b"*2\r\n$1048577\r\n", &Limits::MAP, &mut Vec::new()).unwrap();
+    assert_eq!(needs, Parsed::Needs(14 + 1_048_577 + 2 + 6));
+    refuse(b"*1\r\n$67108865\r\n", &Limits::MAP, "invalid bulk length");
     let stranger = &Limits::STRANGER;
     refuse(b"*11\r\n", stranger, "unauthenticated multibulk length");
     refuse(b"*1\r\n$16385\r\n", stranger, "unauthenticated bulk length");

@@ -56,6 +56,24 @@ fn keys_are_set_read_and_deleted() {
 }
 
 #[test]
+fn an_argument_may_be_a_large_value() {
+    let home = Home::new();
+    let server = serve(&home, "");
+    let mut client = Client::of(&server);
+    client.check("CONFIG GET proto-max-bulk-len", "[\"proto-max-bulk-len\" \"67108864\"]");
+    let value = "v".repeat(20 << 20);
+    client.check(&format!("SET large {value}"), "+OK");
+    client.check("SET small 1", "+OK");
+    client.check("STRLEN large", "20971520");
+    client.check("GETRANGE large 20971515 -1", "\"vvvvv\"");
+    client.check(&format!("SET large {value} GET"), &format!("\"{value}\""));
+    let mut other = Client::of(&server);
+    other.send(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$67108865\r\n");
+    assert_eq!(other.reply(), "-ERR Protocol error: invalid bulk length");
+    client.check("GET small", "\"1\"");
+}
+
+#[test]
 fn commands_of_newer_versions_compare_values() {
     let home = Home::new();
     let server = serve(&home, "");

@@ -7,6 +7,7 @@ use super::{
 use crate::config::MapDurability;
 use hashfold::{ErrorKind, Result};
 use std::{
+    collections::VecDeque,
     fmt, io,
     ops::RangeInclusive,
     sync::{
@@ -24,10 +25,16 @@ const KEYS_MAX: usize = 1024;
 /// Time between two looks for keys that have expired, if there is nothing else to do.
 const SWEEP_CHECK: Duration = Duration::from_millis(100);
 
+/// The longest time that changes wait for others.
+const WAIT_MAX: Duration = Duration::from_millis(1);
+
 /// Commands that read and change a map.
 pub(crate) trait MapWork: Send + fmt::Debug {
     /// Calls `visit` with the keys whose values the commands read.
     fn keys(&self, visit: &mut dyn FnMut(&[u8]));
+
+    /// Returns the number of clients that wait for the work.
+    fn clients(&self) -> usize;
 
     /// Runs the commands.
     fn run(&mut self, state: &mut State);
@@ -108,6 +115,10 @@ impl MapWork for Sweep {
         self.0.iter().for_each(|key| visit(key));
     }
 
+    fn clients(&self) -> usize {
+        0
+    }
+
     fn run(&mut self, state: &mut State) {
         for key in &self.0 {
             let mut unit = state.unit();
@@ -124,7 +135,7 @@ impl MapWork for Sweep {
 struct Inbox<'q> {
     queue: &'q Receiver<Box<dyn MapWork>>,
     /// Work that was taken from the queue, and has not begun.
-    first: Option<Box<dyn MapWork>>,
+    taken: VecDeque<Box<dyn MapWork>>,
 }
 
 impl Inbox<'_> {
@@ -135,8 +146,8 @@ impl Inbox<'_> {
             if !expired.is_empty() {
                 return Some(Box::new(Sweep(expired)));
             }
-            if self.first.is_some() {
-                return self.first.take();
+            if let Some(work) = self.taken.pop_front() {
+                return Some(work);
             }
             if !state.knows_expiries() {
                 return self.queue.recv().ok();
@@ -151,28 +162,57 @@ impl Inbox<'_> {
 
     /// Returns work that waits now.
     fn waiting(&mut self) -> Option<Box<dyn MapWork>> {
-        self.first.take().or_else(|| self.queue.try_recv().ok())
+        self.taken.pop_front().or_else(|| self.queue.try_recv().ok())
     }
 
-    /// Whether nothing waits now.
-    fn is_empty(&mut self) -> bool {
-        self.first = self.waiting();
-        self.first.is_none()
+    /// Returns work that comes within this time.
+    fn coming(&self, within: Duration) -> Option<Box<dyn MapWork>> {
+        self.queue.recv_timeout(within).ok()
+    }
+
+    /// Returns the number of clients whose work waits now.
+    fn clients(&mut self) -> usize {
+        self.taken.extend(self.queue.try_iter());
+        self.taken.iter().map(|work| work.clients()).sum()
+    }
+}
+
+/// How long changes wait for others, so that one sync is for all of them. Clients that were just answered send their next
+/// commands while a sync for half of the clients would begin: two syncs for all would follow each other.
+#[derive(Debug, Default)]
+struct Patience {
+    /// Number of clients that were answered after the last sync, or waited then.
+    clients: usize,
+    /// The longest time to wait: half of the time that the last sync took.
+    longest: Duration,
+}
+
+impl Patience {
+    /// Notes a sync: its time, and the clients that were answered or wait now.
+    fn note(&mut self, took: Duration, clients: usize) {
+        *self = Patience { clients, longest: (took / 2).min(WAIT_MAX) };
     }
 }
 
 /// Runs work, batch after batch.
 fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option<&Sender<Batch>>) {
-    let mut inbox = Inbox { queue, first: None };
+    let clock = state.core().clock.clone();
+    let waits = state.core().settings.durability == MapDurability::Group;
+    let mut inbox = Inbox { queue, taken: VecDeque::new() };
+    let mut patience = Patience::default();
     while let Some(first) = inbox.next(&mut state) {
-        let mut work = Vec::new();
-        let mut keys = Vec::new();
+        let until = clock.now() + patience.longest;
+        let (mut work, mut keys, mut clients) = (Vec::new(), Vec::new(), 0);
         let mut next = Some(first);
         while let Some(job) = next {
             job.keys(&mut |key| keys.push(key.to_vec()));
+            clients += job.clients();
             work.push(job);
             let has_room = work.len() < JOBS_MAX && keys.len() < KEYS_MAX;
             next = if has_room { inbox.waiting() } else { None };
+            if next.is_none() && has_room && (1..patience.clients).contains(&clients) {
+                next = inbox.coming(until.saturating_sub(clock.now()));
+            }
         }
         state.begin();
         state.load(&keys);
@@ -182,7 +222,13 @@ fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option
         match commits.filter(|_| !state.is_durable(seq)) {
             None => batch.finish(),
             // With nothing else to do, waiting here saves a switch between threads.
-            Some(_) if inbox.is_empty() => finish_durable(state.core(), vec![batch]),
+            Some(_) if inbox.clients() == 0 => {
+                let start = clock.now();
+                finish_durable(state.core(), vec![batch]);
+                if waits {
+                    patience.note(clock.now().saturating_sub(start), clients + inbox.clients());
+                }
+            }
             Some(commits) => {
                 // The other thread ends after this one.
                 let _ = commits.send(batch);
@@ -230,6 +276,10 @@ mod tests {
     impl MapWork for Put {
         fn keys(&self, visit: &mut dyn FnMut(&[u8])) {
             visit(b"a");
+        }
+
+        fn clients(&self) -> usize {
+            1
         }
 
         fn run(&mut self, state: &mut State) {
