@@ -127,6 +127,7 @@ unsafe extern "C" {
         end_len: usize,
     );
     pub fn rocksdb_options_set_max_background_jobs(options: Handle, count: c_int);
+    pub fn rocksdb_options_compaction_readahead_size(options: Handle, bytes: usize);
     pub fn rocksdb_filterpolicy_create_bloom_full(bits: f64) -> Handle;
     pub fn rocksdb_block_based_options_set_data_block_index_type(table: Handle, kind: c_int);
     pub fn rocksdb_block_based_options_set_data_block_hash_ratio(table: Handle, ratio: f64);

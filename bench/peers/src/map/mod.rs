@@ -141,7 +141,7 @@ fn facts(options: &Options) -> Vec<(&'static str, String)> {
         ("answers", "every value is compared while the clock runs".to_owned()),
         (
             "allocator of a map",
-            "the system's, with two arenas, without huge pages, which are resident whole"
+            "the system's, with one arena that gives memory back, without huge pages, which are resident whole"
                 .to_owned(),
         ),
         ("seed", options.common.seed.to_string()),
@@ -206,6 +206,9 @@ fn killed(rounds: &[Figures]) -> String {
     }
 }
 
+/// Settings of glibc's allocator, for all peers.
+const TUNABLES: &str = "glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=65536:glibc.malloc.trim_threshold=1048576";
+
 /// Measures one round in a new process, with its memory limit. Tests measure in their own process.
 fn measure_alone(program: &dyn Program, options: &Options, folder: &Path) -> Result<Figures> {
     let mut figures = vec![None; COLUMNS.len()];
@@ -222,8 +225,8 @@ fn measure_alone(program: &dyn Program, options: &Options, folder: &Path) -> Res
         Ok(group) => _ = command.arg("--group").arg(&group.folder),
         Err(error) => eprintln!("the page cache has no limit: {error}"),
     }
-    // Each arena keeps what was freed in it, so that eight of them need twice the memory; see `facts`.
-    command.env("GLIBC_TUNABLES", "glibc.malloc.arena_max=2").stderr(Stdio::inherit());
+    // Each arena keeps what was freed in it, and the heap large buffers, so that maps need twice the memory; see `facts`.
+    command.env("GLIBC_TUNABLES", TUNABLES).stderr(Stdio::inherit());
     let output = command.output()?;
     let mut last = "nothing".to_owned();
     for line in String::from_utf8(output.stdout)?.lines() {
