@@ -319,7 +319,7 @@ pub(crate) struct ServeBench {
     #[arg(long, default_value = "1e6", value_parser = units::parse_count, value_name = "N")]
     pub(crate) keys: u64,
 
-    /// Keys of the table that is read from the device
+    /// Keys of the table and of the map that are read from the device
     #[arg(long, default_value = "20e6", value_parser = units::parse_count, value_name = "N")]
     pub(crate) flash_keys: u64,
 
@@ -348,7 +348,7 @@ pub(crate) struct ServeBench {
     pub(crate) dir: PathBuf,
 
     /// Group to measure; may be repeated [default: all]
-    #[arg(long, value_name = "GROUP", value_parser = ["get", "set", "overload", "filter", "memory", "start", "publish", "fetch", "resume"])]
+    #[arg(long, value_name = "GROUP", value_parser = ["get", "set", "map", "overload", "filter", "memory", "start", "publish", "fetch", "resume"])]
     pub(crate) only: Vec<String>,
 
     /// Number of rounds; more than one print medians and ranges, at the end

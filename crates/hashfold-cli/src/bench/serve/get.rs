@@ -77,7 +77,7 @@ fn from_device(scene: &Scene<'_>) -> Result<()> {
     }
     let config = format!("threads = 1\n[data.device]\npath = {table:?}\naccess = \"direct\"\n");
     let server = Process::start(scene.folder, "device", &config)?;
-    let file = data_file(&table)?;
+    let file = direct_file(&table, "data-")?;
     let count = scene.bench.requests / 4;
     for pipeline in [1, 16] {
         let load = Pool::connect(server.address, CONNECTIONS, &pairs)?.run(pipeline, count)?;
@@ -88,30 +88,31 @@ fn from_device(scene: &Scene<'_>) -> Result<()> {
         say("p50_us", load.times.quantile_us(0.5), "us");
         say("p99_us", load.times.quantile_us(0.99), "us");
     }
-    beside_device(scene, &server, &pairs, file.as_ref(), count)?;
+    beside_device(scene, "get.flash", &server, &pairs, file.as_ref())?;
     one_at_a_time(scene, &server, &pairs, file.as_ref(), count / 20)
 }
 
 /// Compares lookups with reads of the device, with as many in flight; alternately, because the rate of a
 /// shared device changes.
-fn beside_device(
+pub(super) fn beside_device(
     scene: &Scene<'_>,
+    name: &str,
     server: &Process,
     pairs: &Pairs,
     file: &dyn BlockFile,
-    count: u64,
 ) -> Result<()> {
     /// Number of alternations.
     const TURNS: u64 = 5;
+    let count = scene.bench.requests / 4;
     let mut pool = Pool::connect(server.address, DEVICE_CONNECTIONS, pairs)?;
     let (mut served, mut plain) = (0.0, 0.0);
     for turn in 0..TURNS {
         served += pool.run(DEVICE_PIPELINE, count / TURNS)?.per_second() / TURNS as f64;
         plain += random_reads(file, count / TURNS, pairs.seed + turn, 0.0)? / TURNS as f64;
     }
-    scene.say("get.flash.p8.per_s", served, "requests/s", count);
-    scene.say("get.flash.device_reads_per_s", plain, "reads of 4 KiB/s", count);
-    scene.say("get.flash.iops_fraction", served / plain, "of plain reads", count);
+    scene.say(&format!("{name}.p8.per_s"), served, "requests/s", count);
+    scene.say(&format!("{name}.device_reads_per_s"), plain, "reads of 4 KiB/s", count);
+    scene.say(&format!("{name}.iops_fraction"), served / plain, "of plain reads", count);
     Ok(())
 }
 
@@ -139,10 +140,10 @@ fn one_at_a_time(
     Ok(())
 }
 
-/// Opens the data file of a table, past the page cache.
-fn data_file(table: &Path) -> Result<Arc<dyn BlockFile>> {
-    let names = OsDisk.list(table)?;
-    let name = names.iter().find(|name| name.starts_with("data-"));
-    ensure(name.is_some(), || format!("{}: there is no data file", table.display()))?;
-    Ok(OsDisk.open(&table.join(name.expect("it is there")), Access::Direct)?)
+/// Opens the first file of a folder whose name begins so, past the page cache.
+pub(super) fn direct_file(folder: &Path, prefix: &str) -> Result<Arc<dyn BlockFile>> {
+    let names = OsDisk.list(folder)?;
+    let name = names.iter().find(|name| name.starts_with(prefix));
+    ensure(name.is_some(), || format!("{}: there is no file {prefix}", folder.display()))?;
+    Ok(OsDisk.open(&folder.join(name.expect("it is there")), Access::Direct)?)
 }

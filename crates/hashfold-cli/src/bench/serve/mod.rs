@@ -3,7 +3,7 @@
 //! ```text
 //! process (a server) ←─ pool (many connections, every value is compared) ─→ times
 //!     → get: values in memory, and on the device; overload: more requests than the server can answer
-//!     → set: changes of a map, beside redis-server if that is installed
+//!     → set: changes of a map, beside redis-server if that is installed; map: values in a map ten times its memory
 //!     → filter: BF.MADD beside the library; memory: connections, buffers; start: until the first reply
 //!     → publish: two servers that follow a group, read meanwhile; fetch: transfers, read meanwhile
 //! ```
@@ -13,6 +13,7 @@ mod fetch;
 mod filter;
 mod get;
 mod group;
+mod map;
 mod memory;
 mod overload;
 mod pool;
@@ -52,9 +53,10 @@ pub(super) fn run(bench: &ServeBench, report: &Report) -> Result<()> {
 /// A group of measurements.
 type Group = fn(&Scene<'_>) -> Result<()>;
 
-const GROUPS: [(&str, Group); 9] = [
+const GROUPS: [(&str, Group); 10] = [
     ("get", get::run),
     ("set", set::run),
+    ("map", map::run),
     ("overload", overload::run),
     ("filter", filter::run),
     ("memory", memory::run),
