@@ -473,6 +473,9 @@ impl EventLoop {
         let asked = match found.command.run {
             Run::Lookup(parse) => parse(&arguments).map(|lookup| Some(What::Lookup(lookup))),
             Run::Change(_) | Run::Keys(_) => Ok(Some(What::Change)),
+            Run::ChangeOrLookup(_, parse) => {
+                parse(&arguments).map(|lookup| Some(What::ChangeOrLookup(lookup)))
+            }
             Run::Watch => Ok(Some(What::Watch)),
             _ => Ok(None),
         };
@@ -621,7 +624,11 @@ impl EventLoop {
             },
             Run::GroupOr(run, _) => run(&mut call),
             Run::Watch => watch(&mut call),
-            Run::Lookup(_) | Run::Change(_) | Run::Exec | Run::Group(_) => {
+            Run::Lookup(_)
+            | Run::Change(_)
+            | Run::ChangeOrLookup(..)
+            | Run::Exec
+            | Run::Group(_) => {
                 unreachable!(
                     "the caller has answered lookups, changes and EXEC; the table finds subcommands"
                 )
@@ -1037,10 +1044,12 @@ struct Asked {
 }
 
 /// What is asked about keys.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 enum What {
     Lookup(Lookup),
     Change,
+    /// A change of a map that clients change, and this lookup elsewhere.
+    ChangeOrLookup(Lookup),
     Watch,
 }
 
@@ -1072,7 +1081,14 @@ fn add(
         target.map_of(lookup).is_some()
             && (is_after_changes || !lookup.is_of_one_value(keys.count(arguments.len())))
     };
-    match (asked.what, target.map()) {
+    let what = match asked.what {
+        What::ChangeOrLookup(_) if target.map().is_some_and(|map| map.refusal().is_none()) => {
+            What::Change
+        }
+        What::ChangeOrLookup(lookup) => What::Lookup(lookup),
+        what => what,
+    };
+    match (what, target.map()) {
         (What::Lookup(lookup), _) if !is_of_map(lookup) => {
             Ok(add_lookup(shared, session, asked, (lookup, target), arguments, batch))
         }
@@ -1085,7 +1101,7 @@ fn add(
         }
         (What::Watch, None) => Ok(Added::Elsewhere),
         (_, Some(_)) => Ok(add_on_map(shared, session, asked, &target, arguments, batch)),
-        (What::Lookup(_) | What::Change, None) => {
+        (What::Lookup(_) | What::Change | What::ChangeOrLookup(_), None) => {
             unreachable!("what is in other data sets is handled above")
         }
     }
