@@ -1,6 +1,7 @@
 //! Files of sketches.
 
 use super::{
+    any::{self, AnySketch},
     groups::{self, Groups},
     image::{Image, Source},
 };
@@ -13,15 +14,14 @@ use crate::{
 use hashfold::{
     error::Place,
     io::{Access, Disk as _, Lock, OsDisk, read_all, replace_file},
-    sketch::Hll,
 };
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// The largest file that is read, in bytes: the largest sketch, one of DataSketches, has half of it.
-const SIZE_MAX: u64 = 8 << 20;
+/// The largest file that is read, in bytes: 2^24 smallest hashes take 36 MiB, other sketches 4 MiB at most.
+const SIZE_MAX: u64 = 64 << 20;
 
 /// Time to wait for other commands that write a sketch to the same folder, in seconds.
 const WAIT_SECONDS: u64 = 30;
@@ -55,7 +55,8 @@ pub(super) fn refuse_folder(path: &Path, hint: &str) -> Result<()> {
 /// Reads a sketch: a file in any of the formats, or `DIR:GROUP`.
 pub(super) fn read_image(path: &Path, source: Option<Source>) -> Result<Image> {
     if let Some((folder, group)) = groups::split(path).filter(|_| !path.exists()) {
-        return Ok(Image::Hashfold(Groups::open(folder)?.get(group.as_bytes())?));
+        let sketch = Groups::open(folder)?.get(group.as_bytes())?;
+        return Ok(Image::Hashfold(AnySketch::Hll(sketch)));
     }
     refuse_folder(path, "one group of a table is DIR:GROUP")?;
     let bytes = read_bytes_if_any(path)?.ok_or_else(|| {
@@ -68,8 +69,8 @@ pub(super) fn read_image(path: &Path, source: Option<Source>) -> Result<Image> {
 }
 
 /// Reads a sketch as [`read_image`] does, as one that can be united with others.
-pub(super) fn read(path: &Path) -> Result<Hll> {
-    Ok(read_image(path, None)?.to_hll()?)
+pub(super) fn read(path: &Path) -> Result<AnySketch> {
+    Ok(read_image(path, None)?.to_sketch()?)
 }
 
 /// The file of a sketch that is written. No other command writes a sketch to its folder meanwhile.
@@ -128,19 +129,16 @@ impl Target {
 }
 
 /// Reads sketches and brings them to the lowest precision among them, which loses nothing else.
-pub(super) fn read_alike(paths: &[PathBuf]) -> Result<Vec<Hll>> {
-    let sketches: Vec<Hll> = paths.iter().map(|path| read(path)).collect::<Result<_>>()?;
-    let precision = sketches.iter().map(Hll::precision).min().unwrap_or_default();
-    let shorter = sketches.iter().map(|sketch| sketch.downsize(precision));
-    Ok(shorter.collect::<hashfold::Result<_>>()?)
+pub(super) fn read_alike(paths: &[PathBuf]) -> Result<Vec<AnySketch>> {
+    any::alike(paths.iter().map(|path| read(path)).collect::<Result<_>>()?)
 }
 
 /// Returns the union of sketches in files.
-pub(super) fn read_union(paths: &[PathBuf]) -> Result<Hll> {
+pub(super) fn read_union(paths: &[PathBuf]) -> Result<AnySketch> {
     let mut sketches = read_alike(paths)?.into_iter();
     let mut union = sketches.next().expect("the command needs a file");
     for (sketch, path) in sketches.zip(&paths[1..]) {
-        union.union(&sketch).map_err(|error| error.at(&Place::file(path)))?;
+        union.union(&sketch, path)?;
     }
     Ok(union)
 }

@@ -109,20 +109,22 @@ pub(super) fn sample(
     Ok(PrefixSample::read(sets, expression, &precision)?)
 }
 
-/// Prints what was read for the estimates above it.
+/// Prints what was read for the estimates above it: nothing from sketches.
 pub(super) fn write_read(sample: &PrefixSample, width: usize) -> Result<()> {
+    let Some(bytes) = sample.bytes_read() else { return Ok(()) };
     write_line(format_args!(
         "{:<width$} {} of data, {}: {} of all hashes",
         "read",
-        units::bytes(sample.bytes_read().unwrap_or_default()),
+        units::bytes(bytes),
         units::counted(sample.keys_read(), "key", "keys"),
         units::percent(sample.theta()),
     ))
 }
 
-/// Returns what was read.
-pub(super) fn read_to_json(sample: &PrefixSample) -> Value {
-    json!({
-        "bytes": sample.bytes_read(), "keys": sample.keys_read(), "fraction": sample.theta(),
-    })
+/// Adds what was read to the estimates.
+pub(super) fn add_read(sample: &PrefixSample, json: &mut Value) {
+    if let Some(bytes) = sample.bytes_read() {
+        json["read"] =
+            json!({ "bytes": bytes, "keys": sample.keys_read(), "fraction": sample.theta() });
+    }
 }
