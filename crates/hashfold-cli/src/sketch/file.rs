@@ -13,15 +13,21 @@ use crate::{
 };
 use hashfold::{
     error::Place,
-    io::{Access, Disk as _, Lock, OsDisk, read_all, replace_file},
+    io::{Access, Disk as _, Lock, OsDisk, read_all},
 };
 use std::{
-    fs,
+    ffi::OsStr,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 /// The largest file that is read, in bytes: 2^24 smallest hashes take 36 MiB, other sketches 4 MiB at most.
 const SIZE_MAX: u64 = 64 << 20;
+
+/// Ending of the hidden name of a file that is being written.
+const NEW_ENDING: &str = ".hashfold-new";
 
 /// Time to wait for other commands that write a sketch to the same folder, in seconds.
 const WAIT_SECONDS: u64 = 30;
@@ -116,15 +122,40 @@ impl Target {
     }
 
     /// Replaces the file, or makes it. Durable when this returns. The permissions stay.
+    ///
+    /// Replaced are neither links nor files of the user: the new file has a name of its own until it is complete, with
+    /// the permissions of the old one. A crash may leave it there, and the next command removes it.
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
-        let permissions = fs::metadata(&self.path).map(|metadata| metadata.permissions());
-        replace_file(&OsDisk, &self.path, |file| file.write_at(0, bytes))?;
-        match permissions {
-            Ok(permissions) => fs::set_permissions(&self.path, permissions)
-                .map_err(|error| Failure::io(self.path.display(), "set the permissions", &error)),
-            // A new file has those of all new files.
-            Err(_) => Ok(()),
+        let folder = self.path.parent().expect("a file is in a folder");
+        let name = self.path.file_name().expect("the path is that of a file");
+        let new = folder.join([OsStr::new("."), name, OsStr::new(NEW_ENDING)].join(OsStr::new("")));
+        let failure = |error: io::Error| Failure::io(self.path.display(), "write", &error);
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failure(error)),
+            _ => {}
         }
+        let written = self.fill(&new, bytes).and_then(|()| fs::rename(&new, &self.path));
+        if let Err(error) = written {
+            // It may not be there.
+            let _ = fs::remove_file(&new);
+            return Err(failure(error));
+        }
+        Ok(OsDisk.sync_folder(folder)?)
+    }
+
+    /// Makes a file with the permissions of this one.
+    fn fill(&self, new: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        let permissions = fs::metadata(&self.path).map(|metadata| metadata.permissions()).ok();
+        if permissions.is_some() {
+            // Nobody else reads it before it has these.
+            options.mode(0o600);
+        }
+        let mut file = options.open(new)?;
+        permissions.map(|permissions| file.set_permissions(permissions)).transpose()?;
+        file.write_all(bytes)?;
+        file.sync_all()
     }
 }
 

@@ -20,6 +20,8 @@ use hashfold::{
 };
 use serde_json::{Value, json};
 use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -92,11 +94,18 @@ pub(super) fn sample(
     let stop = Stop::on_signals()?;
     let phase = Progress::start(Show::Text, "reading", Unit::Entries, None);
     let precision = precision.watch(stop.watch(phase)).counting(disk.clone());
-    let open = |folder: &PathBuf| Opened::open(folder, &disk);
-    let opened: Vec<Opened> = folders.iter().map(open).collect::<Result<_>>()?;
+    // Each folder is opened once: a map can be opened no second time.
+    let (mut opened, mut numbers) = (Vec::new(), BTreeMap::new());
+    for folder in folders {
+        if let Entry::Vacant(place) = numbers.entry(real_path(folder)?) {
+            place.insert(opened.len());
+            opened.push(Opened::open(folder, &disk)?);
+        }
+    }
     let mut sets: Vec<PrefixSet<'_>> = Vec::new();
-    for (data, folder) in opened.iter().zip(folders) {
+    for folder in folders {
         let place = Place::file(folder);
+        let data = &opened[numbers[&real_path(folder)?]];
         let set = data.set().map_err(|error| error.at(&place))?;
         if let Some(expected) = sets.first().map(PrefixSet::seed)
             && expected != set.seed()
@@ -107,6 +116,11 @@ pub(super) fn sample(
         sets.push(set);
     }
     Ok(PrefixSample::read(sets, expression, &precision)?)
+}
+
+/// Returns the path of a folder without links.
+fn real_path(folder: &Path) -> Result<PathBuf> {
+    fs::canonicalize(folder).map_err(|error| Failure::io(folder.display(), "open", &error))
 }
 
 /// Prints what was read for the estimates above it: nothing from sketches.

@@ -1,4 +1,4 @@
-//! Sketches with larger registers, and of the smallest hashes.
+//! Sketches with larger registers, and of the smallest hashes; what is beside the file of a sketch.
 
 use crate::support::Work;
 use serde_json::Value;
@@ -108,4 +108,52 @@ fn kinds_of_sketches_are_not_mixed() {
         work.write("bad", &bad);
         assert_eq!(work.run("sketch count bad").code, 4, "{name}");
     }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_users_own_files_stay_and_nobody_else_reads_a_new_one() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let work = Work::new();
+    work.write("a.hll.new", "mine").write("b.hll", "mine, too");
+    work.ok("sketch add a.hll x");
+    work.ok("sketch add a.hll y");
+    assert_eq!(fs::read(work.path("a.hll.new")).unwrap(), b"mine");
+    // What a killed command has left is removed.
+    work.write(".a.hll.hashfold-new", "left");
+    let mode = |name: &str| fs::metadata(work.path(name)).unwrap().permissions().mode() & 0o777;
+    fs::set_permissions(work.path("a.hll"), fs::Permissions::from_mode(0o640)).unwrap();
+    work.ok("sketch add a.hll z");
+    assert_eq!(mode("a.hll"), 0o640);
+    assert_eq!(number(&work, "sketch count a.hll --json", "/count").round(), 3.0);
+    assert!(!work.path(".a.hll.hashfold-new").exists());
+    assert_eq!(mode("a.hll.new"), mode("b.hll"));
+    work.ok("sketch union c.hll a.hll");
+    assert_eq!(mode("c.hll"), mode("b.hll"), "a new file has the permissions of new files");
+}
+
+#[test]
+fn a_group_of_null_keys_is_there_with_no_keys() {
+    let work = Work::new();
+    work.write(
+        "rows.jsonl",
+        "{\"n\":1,\"page\":\"a\"}\n{\"n\":null,\"page\":\"b\"}\n{\"page\":\"a\"}\n",
+    );
+    work.ok("sketch add groups --by page --key n rows.jsonl --memory 1MiB");
+    let counts = work.ok("sketch count groups a b");
+    assert_eq!(counts.text(), "page,distinct,low,high\na,1,1,1\nb,0,0,0\n");
+    work.write("more.jsonl", "{\"n\":2,\"page\":\"b\"}\n{\"n\":null,\"page\":\"a\"}\n");
+    work.ok("sketch add groups --by page --key n more.jsonl");
+    let counts = work.ok("sketch count groups a b");
+    assert_eq!(counts.text(), "page,distinct,low,high\na,1,1,1\nb,1,1,1\n");
+}
+
+#[test]
+fn a_map_may_be_given_twice() {
+    let work = Work::new();
+    work.write("rows.csv", "id\n1\n2\n3\n");
+    work.ok("map import map rows.csv --key id --seed 7");
+    let twice = work.ok("sketch intersect map ./map");
+    assert!(twice.text().starts_with("in both    3 (exact)\n"), "{twice:?}");
+    assert!(work.ok("sketch count map map").text().starts_with("3 (exact)\n"));
 }
