@@ -4,8 +4,8 @@
 use hashfold::{
     checksum::crc32c,
     sketch::{
-        BottomK, DataSketchesHll, Expression, Hll, PostgresHll, RedisHll, inclusion_exclusion,
-        joint,
+        BottomK, DataSketchesHll, Expression, Ghll, Hll, PostgresHll, RedisHll, ghll,
+        inclusion_exclusion, joint,
     },
 };
 
@@ -23,6 +23,7 @@ pub fn sketch(bytes: &[u8]) {
             assert!(low <= high, "{joint:?}");
         }
     }
+    generalized(bytes, &forged);
     bottom_k(bytes, &forged);
     string_of_redis(bytes);
     string_of_redis(&[b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80", bytes].concat());
@@ -71,6 +72,18 @@ fn image_of_datasketches(bytes: &[u8]) {
     let mut twice = sketch.clone();
     twice.union(&sketch);
     assert_eq!(twice.to_hll(), after);
+}
+
+fn generalized(bytes: &[u8], forged: &[u8]) {
+    let _ = Ghll::from_bytes(bytes);
+    if let Ok(sketch) = Ghll::from_bytes(forged) {
+        assert_eq!(Ghll::from_bytes(&sketch.to_bytes()).expect("it was just written"), sketch);
+        let estimate = sketch.estimate_with_error();
+        assert!(estimate.value.is_finite() && estimate.standard_error.is_finite());
+        let joint = ghll::joint(&sketch, &sketch).expect("a sketch is like itself");
+        let (low, high) = joint.intersection.interval(0.95);
+        assert!(low <= high, "{joint:?}");
+    }
 }
 
 fn bottom_k(bytes: &[u8], forged: &[u8]) {

@@ -242,6 +242,23 @@ fn sketches() {
         bytes
     });
     run(sketch, 20_000, |random| {
+        let mut bytes = b"HFGH\x01\x01".to_vec();
+        bytes.push(4 + random.below(3) as u8);
+        bytes.push(1 + random.below(2) as u8);
+        bytes.extend([0; 8]);
+        let width = 7 + random.below(10);
+        bytes.push(width as u8);
+        let dense = width << bytes[6] >> 3;
+        let len = if bytes[7] == 2 { dense } else { random.below(40) };
+        let mask = [0x7f, 0xff, 0x0f, 0][random.below(4)];
+        bytes.extend((0..len).map(|_| random.next() as u8 & mask));
+        if random.below(4) == 0 {
+            let place = random.below(bytes.len());
+            bytes[place] = random.next() as u8;
+        }
+        bytes
+    });
+    run(sketch, 20_000, |random| {
         let mut bytes = b"HFBK\x01\x01".to_vec();
         bytes.push(1 + random.below(2) as u8);
         bytes.push(random.below(42) as u8);

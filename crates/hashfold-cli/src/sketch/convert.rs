@@ -47,25 +47,25 @@ pub(crate) struct ConvertArgs {
 pub(crate) fn run(args: &ConvertArgs) -> Result<Exit> {
     let mut image = file::read_image(&args.input, args.from)?;
     if let Some(precision) = args.precision
-        && precision != image.precision()?
+        && image.precision()?.is_some_and(|old| old != precision)
     {
-        image = Image::Hashfold(image.to_hll()?.downsize(precision)?);
+        image = Image::Hashfold(image.to_sketch()?.downsize(precision)?);
     }
     let image = image.convert(args.to).map_err(|failure| Failure {
         message: format!("{}: {}", args.input.display(), failure.message),
         ..failure
     })?;
     Target::lock(&args.out, &Stop::on_signals()?)?.write(&image.to_bytes())?;
-    let (out, estimate) = (args.out.display(), image.to_hll()?.estimate_with_error());
+    let (out, estimate) = (args.out.display(), image.to_sketch()?.estimate(words::CONFIDENCE)?);
     match args.json {
         true => write_line(json!({
             "sketch": out.to_string(), "format": args.to.to_string(),
-            "bytes": image.to_bytes().len(), "distinct": words::to_json(&estimate),
+            "bytes": image.to_bytes().len(), "distinct": estimate.to_json(),
         }))?,
         false => write_line(format_args!(
             "wrote {out} as {}; distinct keys: {}",
             args.to,
-            words::estimate(&estimate)
+            estimate.words()
         ))?,
     }
     Ok(Exit::Done)

@@ -64,10 +64,10 @@ pub(crate) fn run(args: &CountArgs) -> Result<Exit> {
         return of_folders(args).map(|()| Exit::Done);
     }
     args.refuse_error()?;
-    let estimate = file::read_union(&args.sketches)?.estimate_with_error();
+    let estimate = file::read_union(&args.sketches)?.estimate(args.confidence)?;
     match args.json {
-        true => write_line(words::to_json_at(&estimate, args.confidence))?,
-        false => write_line(words::estimate_at(&estimate, args.confidence))?,
+        true => write_line(estimate.to_json())?,
+        false => write_line(estimate.words())?,
     }
     Ok(Exit::Done)
 }
@@ -105,7 +105,7 @@ fn of_folders(args: &CountArgs) -> Result<()> {
     let estimate = sample.estimate(&any);
     if args.json {
         let mut json = words::sampled_to_json(&estimate);
-        json["read"] = folders::read_to_json(&sample);
+        folders::add_read(&sample, &mut json);
         return write_line(json);
     }
     write_line(words::sampled(&estimate))?;

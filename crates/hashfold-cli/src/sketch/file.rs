@@ -1,6 +1,7 @@
 //! Files of sketches.
 
 use super::{
+    any::{self, AnySketch},
     groups::{self, Groups},
     image::{Image, Source},
 };
@@ -12,16 +13,21 @@ use crate::{
 };
 use hashfold::{
     error::Place,
-    io::{Access, Disk as _, Lock, OsDisk, read_all, replace_file},
-    sketch::Hll,
+    io::{Access, Disk as _, Lock, OsDisk, read_all},
 };
 use std::{
-    fs,
+    ffi::OsStr,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
-/// The largest file that is read, in bytes: the largest sketch, one of DataSketches, has half of it.
-const SIZE_MAX: u64 = 8 << 20;
+/// The largest file that is read, in bytes: 2^24 smallest hashes take 36 MiB, other sketches 4 MiB at most.
+const SIZE_MAX: u64 = 64 << 20;
+
+/// Ending of the hidden name of a file that is being written.
+const NEW_ENDING: &str = ".hashfold-new";
 
 /// Time to wait for other commands that write a sketch to the same folder, in seconds.
 const WAIT_SECONDS: u64 = 30;
@@ -55,7 +61,8 @@ pub(super) fn refuse_folder(path: &Path, hint: &str) -> Result<()> {
 /// Reads a sketch: a file in any of the formats, or `DIR:GROUP`.
 pub(super) fn read_image(path: &Path, source: Option<Source>) -> Result<Image> {
     if let Some((folder, group)) = groups::split(path).filter(|_| !path.exists()) {
-        return Ok(Image::Hashfold(Groups::open(folder)?.get(group.as_bytes())?));
+        let sketch = Groups::open(folder)?.get(group.as_bytes())?;
+        return Ok(Image::Hashfold(AnySketch::Hll(sketch)));
     }
     refuse_folder(path, "one group of a table is DIR:GROUP")?;
     let bytes = read_bytes_if_any(path)?.ok_or_else(|| {
@@ -68,8 +75,8 @@ pub(super) fn read_image(path: &Path, source: Option<Source>) -> Result<Image> {
 }
 
 /// Reads a sketch as [`read_image`] does, as one that can be united with others.
-pub(super) fn read(path: &Path) -> Result<Hll> {
-    Ok(read_image(path, None)?.to_hll()?)
+pub(super) fn read(path: &Path) -> Result<AnySketch> {
+    Ok(read_image(path, None)?.to_sketch()?)
 }
 
 /// The file of a sketch that is written. No other command writes a sketch to its folder meanwhile.
@@ -115,32 +122,54 @@ impl Target {
     }
 
     /// Replaces the file, or makes it. Durable when this returns. The permissions stay.
+    ///
+    /// Replaced are neither links nor files of the user: the new file has a name of its own until it is complete, with
+    /// the permissions of the old one. A crash may leave it there, and the next command removes it.
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
-        let permissions = fs::metadata(&self.path).map(|metadata| metadata.permissions());
-        replace_file(&OsDisk, &self.path, |file| file.write_at(0, bytes))?;
-        match permissions {
-            Ok(permissions) => fs::set_permissions(&self.path, permissions)
-                .map_err(|error| Failure::io(self.path.display(), "set the permissions", &error)),
-            // A new file has those of all new files.
-            Err(_) => Ok(()),
+        let folder = self.path.parent().expect("a file is in a folder");
+        let name = self.path.file_name().expect("the path is that of a file");
+        let new = folder.join([OsStr::new("."), name, OsStr::new(NEW_ENDING)].join(OsStr::new("")));
+        let failure = |error: io::Error| Failure::io(self.path.display(), "write", &error);
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failure(error)),
+            _ => {}
         }
+        let written = self.fill(&new, bytes).and_then(|()| fs::rename(&new, &self.path));
+        if let Err(error) = written {
+            // It may not be there.
+            let _ = fs::remove_file(&new);
+            return Err(failure(error));
+        }
+        Ok(OsDisk.sync_folder(folder)?)
+    }
+
+    /// Makes a file with the permissions of this one.
+    fn fill(&self, new: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        let permissions = fs::metadata(&self.path).map(|metadata| metadata.permissions()).ok();
+        if permissions.is_some() {
+            // Nobody else reads it before it has these.
+            options.mode(0o600);
+        }
+        let mut file = options.open(new)?;
+        permissions.map(|permissions| file.set_permissions(permissions)).transpose()?;
+        file.write_all(bytes)?;
+        file.sync_all()
     }
 }
 
 /// Reads sketches and brings them to the lowest precision among them, which loses nothing else.
-pub(super) fn read_alike(paths: &[PathBuf]) -> Result<Vec<Hll>> {
-    let sketches: Vec<Hll> = paths.iter().map(|path| read(path)).collect::<Result<_>>()?;
-    let precision = sketches.iter().map(Hll::precision).min().unwrap_or_default();
-    let shorter = sketches.iter().map(|sketch| sketch.downsize(precision));
-    Ok(shorter.collect::<hashfold::Result<_>>()?)
+pub(super) fn read_alike(paths: &[PathBuf]) -> Result<Vec<AnySketch>> {
+    any::alike(paths.iter().map(|path| read(path)).collect::<Result<_>>()?)
 }
 
 /// Returns the union of sketches in files.
-pub(super) fn read_union(paths: &[PathBuf]) -> Result<Hll> {
+pub(super) fn read_union(paths: &[PathBuf]) -> Result<AnySketch> {
     let mut sketches = read_alike(paths)?.into_iter();
     let mut union = sketches.next().expect("the command needs a file");
     for (sketch, path) in sketches.zip(&paths[1..]) {
-        union.union(&sketch).map_err(|error| error.at(&Place::file(path)))?;
+        union.union(&sketch, path)?;
     }
     Ok(union)
 }

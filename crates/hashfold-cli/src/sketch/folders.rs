@@ -20,6 +20,8 @@ use hashfold::{
 };
 use serde_json::{Value, json};
 use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -92,11 +94,18 @@ pub(super) fn sample(
     let stop = Stop::on_signals()?;
     let phase = Progress::start(Show::Text, "reading", Unit::Entries, None);
     let precision = precision.watch(stop.watch(phase)).counting(disk.clone());
-    let open = |folder: &PathBuf| Opened::open(folder, &disk);
-    let opened: Vec<Opened> = folders.iter().map(open).collect::<Result<_>>()?;
+    // Each folder is opened once: a map can be opened no second time.
+    let (mut opened, mut numbers) = (Vec::new(), BTreeMap::new());
+    for folder in folders {
+        if let Entry::Vacant(place) = numbers.entry(real_path(folder)?) {
+            place.insert(opened.len());
+            opened.push(Opened::open(folder, &disk)?);
+        }
+    }
     let mut sets: Vec<PrefixSet<'_>> = Vec::new();
-    for (data, folder) in opened.iter().zip(folders) {
+    for folder in folders {
         let place = Place::file(folder);
+        let data = &opened[numbers[&real_path(folder)?]];
         let set = data.set().map_err(|error| error.at(&place))?;
         if let Some(expected) = sets.first().map(PrefixSet::seed)
             && expected != set.seed()
@@ -109,20 +118,27 @@ pub(super) fn sample(
     Ok(PrefixSample::read(sets, expression, &precision)?)
 }
 
-/// Prints what was read for the estimates above it.
+/// Returns the path of a folder without links.
+fn real_path(folder: &Path) -> Result<PathBuf> {
+    fs::canonicalize(folder).map_err(|error| Failure::io(folder.display(), "open", &error))
+}
+
+/// Prints what was read for the estimates above it: nothing from sketches.
 pub(super) fn write_read(sample: &PrefixSample, width: usize) -> Result<()> {
+    let Some(bytes) = sample.bytes_read() else { return Ok(()) };
     write_line(format_args!(
         "{:<width$} {} of data, {}: {} of all hashes",
         "read",
-        units::bytes(sample.bytes_read().unwrap_or_default()),
+        units::bytes(bytes),
         units::counted(sample.keys_read(), "key", "keys"),
         units::percent(sample.theta()),
     ))
 }
 
-/// Returns what was read.
-pub(super) fn read_to_json(sample: &PrefixSample) -> Value {
-    json!({
-        "bytes": sample.bytes_read(), "keys": sample.keys_read(), "fraction": sample.theta(),
-    })
+/// Adds what was read to the estimates.
+pub(super) fn add_read(sample: &PrefixSample, json: &mut Value) {
+    if let Some(bytes) = sample.bytes_read() {
+        json["read"] =
+            json!({ "bytes": bytes, "keys": sample.keys_read(), "fraction": sample.theta() });
+    }
 }

@@ -1,8 +1,11 @@
 //! Sketches in the formats of other programs: recognised, read, continued, converted, written.
 
+use super::any::AnySketch;
 use crate::failure::{Failure, Result};
 use clap::ValueEnum;
-use hashfold::sketch::{DataSketchesHll, Family, Hll, PostgresHll, RedisHll, datasketches::Target};
+use hashfold::sketch::{
+    BottomK, DataSketchesHll, Family, Ghll, Hll, PostgresHll, RedisHll, datasketches::Target,
+};
 
 /// The formats that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,7 +61,7 @@ impl Format {
 
 /// A sketch in one of the formats.
 pub(super) enum Image {
-    Hashfold(Hll),
+    Hashfold(AnySketch),
     Redis(RedisHll),
     Postgres { sketch: PostgresHll, is_text: bool },
     DataSketches(DataSketchesHll),
@@ -80,7 +83,11 @@ impl Image {
     /// Reads a sketch, in a format that is given or recognised.
     pub(super) fn read(bytes: Vec<u8>, source: Option<Source>) -> hashfold::Result<Image> {
         Ok(match source.unwrap_or_else(|| Source::of(&bytes)) {
-            Source::Hashfold => Image::Hashfold(Hll::from_bytes(&bytes)?),
+            Source::Hashfold => Image::Hashfold(match &bytes[..] {
+                [b'H', b'F', b'G', b'H', ..] => AnySketch::Ghll(Ghll::from_bytes(&bytes)?),
+                [b'H', b'F', b'B', b'K', ..] => AnySketch::BottomK(BottomK::from_bytes(&bytes)?),
+                _ => AnySketch::Hll(Hll::from_bytes(&bytes)?),
+            }),
             Source::Redis => {
                 let sketch = RedisHll::from_bytes(bytes)?;
                 // Damage is found here rather than later.
@@ -112,27 +119,27 @@ impl Image {
     }
 
     /// Returns the sketch that can be united with others.
-    pub(super) fn to_hll(&self) -> hashfold::Result<Hll> {
+    pub(super) fn to_sketch(&self) -> hashfold::Result<AnySketch> {
         Ok(match self {
             Image::Hashfold(sketch) => sketch.clone(),
-            Image::Redis(sketch) => sketch.to_hll()?,
-            Image::Postgres { sketch, .. } => sketch.to_hll(),
-            Image::DataSketches(sketch) => sketch.to_hll(),
+            Image::Redis(sketch) => AnySketch::Hll(sketch.to_hll()?),
+            Image::Postgres { sketch, .. } => AnySketch::Hll(sketch.to_hll()),
+            Image::DataSketches(sketch) => AnySketch::Hll(sketch.to_hll()),
         })
     }
 
-    /// Returns the precision, which is up to 21 in DataSketches.
-    pub(super) fn precision(&self) -> hashfold::Result<u8> {
+    /// Returns the precision, which is up to 21 in DataSketches; `None` without registers.
+    pub(super) fn precision(&self) -> hashfold::Result<Option<u8>> {
         Ok(match self {
-            Image::DataSketches(sketch) => sketch.precision(),
-            _ => self.to_hll()?.precision(),
+            Image::DataSketches(sketch) => Some(sketch.precision()),
+            _ => self.to_sketch()?.precision(),
         })
     }
 
     /// Inserts a key.
     pub(super) fn insert(&mut self, key: &[u8]) -> hashfold::Result<()> {
         match self {
-            Image::Hashfold(sketch) => _ = sketch.insert(key),
+            Image::Hashfold(sketch) => sketch.insert(key),
             Image::Redis(sketch) => _ = sketch.insert(key)?,
             Image::Postgres { sketch, .. } => sketch.insert(key),
             Image::DataSketches(sketch) => sketch.insert(key),
@@ -158,12 +165,17 @@ impl Image {
     /// Returns the sketch in another format. Hashes and coupons that it has stay in it where the format
     /// has them too.
     pub(super) fn convert(self, to: Format) -> Result<Image> {
-        let sketch = self.to_hll()?;
+        let sketch = self.to_sketch()?;
         if !to.fits(sketch.family()) {
             return Err(does_not_fit(sketch.family(), to));
         }
+        let sketch = match sketch {
+            AnySketch::Hll(sketch) => sketch,
+            // It has the hashes of Hashfold, and so the format.
+            other => return Ok(Image::Hashfold(other)),
+        };
         let target = match to {
-            Format::Hashfold => return Ok(Image::Hashfold(sketch)),
+            Format::Hashfold => return Ok(Image::Hashfold(AnySketch::Hll(sketch))),
             Format::Redis => {
                 return Ok(match self {
                     Image::Redis(_) => self,

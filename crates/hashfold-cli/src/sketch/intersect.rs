@@ -1,13 +1,18 @@
 //! `hashfold sketch intersect`: how many keys are in both, or in all.
 
-use super::{file, folders, words};
+use super::{
+    any::{self, Together},
+    file, folders, words,
+};
 use crate::{
     failure::{Exit, Failure, Result},
     output::write_line,
     units,
 };
 use clap::Args;
-use hashfold::sketch::{self, Expression, Joint, Precision, PrefixEstimate, PrefixSample, Usable};
+use hashfold::sketch::{
+    Estimate, Expression, Joint, Precision, PrefixEstimate, PrefixSample, Usable,
+};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
@@ -17,14 +22,16 @@ const NAME_WIDTH_MAX: usize = 60;
 /// Estimate how many keys two sketches share, or any number of tables, stores, maps and exact filters
 ///
 /// Two sketches are compared by maximum likelihood. Where the standard error of the estimate is above --error, it
-/// would be noise: the command says so, and which precision would be enough, and the exit code is 1.
+/// would be noise: the command says so, and which precision would be enough, and the exit code is 1. Sketches of
+/// --bottom-k may be more than two.
 ///
 /// Folders are sampled: the first keys in the order of their hashes, which are a uniform sample, are read until
 /// the interval at --confidence is within --error of the estimate. At the end of the data, the answer is
 /// exact. All folders must have one seed (`--seed`), and filters must be exact.
 #[derive(Args, Debug)]
 pub(crate) struct IntersectArgs {
-    /// Files of two sketches, or folders of tables, stores, maps or exact filters
+    /// Files of two sketches, or of any number with the smallest hashes, or folders of tables, stores, maps or exact
+    /// filters
     #[arg(value_name = "A", required = true, num_args = 2..)]
     sets: Vec<PathBuf>,
     /// Largest relative error of an answer: the standard error for sketches, and for folders half of the
@@ -34,11 +41,11 @@ pub(crate) struct IntersectArgs {
     /// Probability that an interval has the true value
     #[arg(long, value_name = "FRACTION", default_value_t = words::CONFIDENCE, value_parser = parse_part)]
     confidence: f64,
-    /// Count the keys of an expression over folders, such as 'A & B & !C': A is the first folder; & and,
+    /// Count the keys of an expression over folders or sketches of --bottom-k, such as 'A & B & !C': A is the first folder; & and,
     /// | or, - without, ! not, and parentheses
     #[arg(long, value_name = "EXPR")]
     expression: Option<String>,
-    /// Print the estimate from two sketches, however large its error is
+    /// Print the estimate from sketches, however large its error is
     #[arg(long)]
     force: bool,
     /// Print a JSON object
@@ -55,35 +62,47 @@ pub(super) fn parse_part(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &IntersectArgs) -> Result<Exit> {
-    match (folders::are_folders(&args.sets)?, &args.expression) {
-        (true, None) => of_folders(args)?,
-        (true, Some(expression)) => of_expression(args, &expression.parse()?)?,
-        (false, Some(_)) => {
-            let message = "--expression is for folders: sketches do not know which keys they share";
+    let expression = args.expression.as_deref().map(str::parse).transpose()?;
+    if folders::are_folders(&args.sets)? {
+        let precision = Precision::new(args.error, args.confidence)?;
+        let all = Expression::all(args.sets.len());
+        let sample = folders::sample(&args.sets, expression.as_ref().unwrap_or(&all), precision)?;
+        return write_sample(args, &sample, expression.as_ref()).map(|()| Exit::Done);
+    }
+    let sketches = file::read_alike(&args.sets)?;
+    let all = Expression::all(sketches.len());
+    let sized = expression.as_ref().unwrap_or(&all);
+    match any::compare(&sketches, &args.sets, (sized, args.confidence))? {
+        Together::Sample(sample) => {
+            args.check_sample(&sample, sized)?;
+            write_sample(args, &sample, expression.as_ref())?;
+        }
+        Together::Joint(..) if expression.is_some() => {
+            let message = "--expression is for folders and for sketches of --bottom-k: other sketches do not \
+                           know which keys they share";
             return Err(Failure::usage(message));
         }
-        (false, None) => of_sketches(args)?,
+        Together::Joint(joint, by_exclusion) => {
+            args.check(&joint)?;
+            write_joint(args, &joint, by_exclusion.as_ref())?;
+        }
     }
     Ok(Exit::Done)
 }
 
-fn of_sketches(args: &IntersectArgs) -> Result<()> {
-    if args.sets.len() != 2 {
-        let message = format!("two sketches are compared, and {} are given", args.sets.len());
-        return Err(Failure::usage(message));
-    }
-    let sketches = file::read_alike(&args.sets)?;
-    let joint = sketch::joint(&sketches[0], &sketches[1])?;
-    if !args.force {
-        check(args, &joint)?;
-    }
+fn write_joint(args: &IntersectArgs, joint: &Joint, by_exclusion: Option<&Estimate>) -> Result<()> {
     if args.json {
         let to_json = |estimate| words::to_json_at(estimate, args.confidence);
-        return write_line(json!({
+        let mut json = json!({
             "intersection": to_json(&joint.intersection),
             "only_a": to_json(&joint.only_a), "only_b": to_json(&joint.only_b),
             "union": to_json(&joint.union), "jaccard": to_json(&joint.jaccard),
-        }));
+        });
+        if let Some(estimate) = by_exclusion {
+            // For comparison: |A| + |B| − |A ∪ B|.
+            json["inclusion_exclusion"] = to_json(estimate);
+        }
+        return write_line(json);
     }
     for (name, estimate) in [
         ("in both", joint.intersection),
@@ -97,62 +116,87 @@ fn of_sketches(args: &IntersectArgs) -> Result<()> {
     write_line(format_args!("{:<10} {}", "Jaccard", units::percent(joint.jaccard.value)))
 }
 
-/// Refuses an answer that is noise.
-fn check(args: &IntersectArgs, joint: &Joint) -> Result<()> {
-    // Two empty sketches, for example.
-    if joint.intersection.standard_error == 0.0 {
-        return Ok(());
+impl IntersectArgs {
+    /// Refuses an answer that is noise.
+    fn check(&self, joint: &Joint) -> Result<()> {
+        // Two empty sketches, for example.
+        if self.force || joint.intersection.standard_error == 0.0 {
+            return Ok(());
+        }
+        let Usable::No { precision } = joint.usable(self.error) else { return Ok(()) };
+        let help = match precision {
+            Some(precision) => format!("sketches of precision {precision} would be enough"),
+            None => "no sketch is large enough".into(),
+        };
+        Err(too_few(&words::estimate_at(&joint.intersection, self.confidence), &help))
     }
-    let Usable::No { precision } = joint.usable(args.error) else { return Ok(()) };
-    let help = match precision {
-        Some(precision) => format!("sketches of precision {precision} would be enough"),
-        None => "no sketch is large enough".into(),
-    };
-    let estimate = words::estimate_at(&joint.intersection, args.confidence);
+
+    /// Refuses an answer from too few hashes.
+    fn check_sample(&self, sample: &PrefixSample, expression: &Expression) -> Result<()> {
+        let estimate = sample.estimate(expression);
+        if self.force || estimate.relative_error() <= self.error {
+            return Ok(());
+        }
+        let help =
+            "--bottom-k with more hashes has a smaller error: half of it with four times as many";
+        Err(too_few(&words::sampled(&estimate), help))
+    }
+}
+
+fn too_few(estimate: &str, help: &str) -> Failure {
     let message = format!(
         "too few keys are in both for an answer: {estimate}; {help}, --force accepts the estimate"
     );
-    Err(Failure { exit: Exit::No, message })
+    Failure { exit: Exit::No, message }
 }
 
-fn sample(args: &IntersectArgs, expression: &Expression) -> Result<PrefixSample> {
-    folders::sample(&args.sets, expression, Precision::new(args.error, args.confidence)?)
+/// Prints what a sample says of an expression, or of all sets together.
+fn write_sample(
+    args: &IntersectArgs,
+    sample: &PrefixSample,
+    expression: Option<&Expression>,
+) -> Result<()> {
+    match expression {
+        Some(expression) => write_expression(args, sample, expression),
+        None => write_sizes(args, sample),
+    }
 }
 
-fn of_expression(args: &IntersectArgs, expression: &Expression) -> Result<()> {
-    let sample = sample(args, expression)?;
+fn write_expression(
+    args: &IntersectArgs,
+    sample: &PrefixSample,
+    expression: &Expression,
+) -> Result<()> {
     let (name, estimate) = (expression.to_string(), sample.estimate(expression));
     if args.json {
-        return write_line(json!({
-            "expression": name, "size": words::sampled_to_json(&estimate),
-            "read": folders::read_to_json(&sample),
-        }));
+        let mut json = json!({ "expression": name, "size": words::sampled_to_json(&estimate) });
+        folders::add_read(sample, &mut json);
+        return write_line(json);
     }
     let width = name.chars().count().clamp(10, NAME_WIDTH_MAX);
     write_line(format_args!("{name:<width$} {}", words::sampled(&estimate)))?;
-    folders::write_read(&sample, width)
+    folders::write_read(sample, width)
 }
 
-fn of_folders(args: &IntersectArgs) -> Result<()> {
-    let count = args.sets.len();
-    let (all, any) = (Expression::all(count), Expression::any(count));
-    let sample = sample(args, &all)?;
+fn write_sizes(args: &IntersectArgs, sample: &PrefixSample) -> Result<()> {
+    let (all, any) = (Expression::all(sample.set_count()), Expression::any(sample.set_count()));
     let jaccard = sample.fraction(&all, &any);
-    let estimates = sizes(&sample, &all, &any);
+    let estimates = sizes(sample, &all, &any);
     if args.json {
         let sizes = estimates
             .iter()
             .map(|(name, _, size)| (String::from(*name), words::sampled_to_json(size)));
         let mut object: Map<String, Value> = sizes.collect();
         object.insert("jaccard".into(), words::sampled_to_json(&jaccard));
-        object.insert("read".into(), folders::read_to_json(&sample));
-        return write_line(Value::Object(object));
+        let mut json = Value::Object(object);
+        folders::add_read(sample, &mut json);
+        return write_line(json);
     }
     for (_, name, estimate) in &estimates {
         write_line(format_args!("{name:<10} {}", words::sampled(estimate)))?;
     }
     write_line(format_args!("{:<10} {}", "Jaccard", words::sampled_part(&jaccard)))?;
-    folders::write_read(&sample, 10)
+    folders::write_read(sample, 10)
 }
 
 /// Returns the sizes that are printed: their names in JSON and in words.

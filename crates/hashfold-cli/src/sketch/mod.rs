@@ -1,8 +1,9 @@
 //! `hashfold sketch`: how many distinct keys, and how many in both? Each verb has a file; [`mod@file`] reads and
-//! replaces sketches, [`image`] knows the formats of other programs, [`groups`] has the tables with a sketch for each
+//! replaces sketches, [`any`] has their kinds, [`image`] knows the formats of other programs, [`groups`] has the tables with a sketch for each
 //! group, and [`folders`] samples other data sets.
 
 mod add;
+mod any;
 mod convert;
 mod count;
 mod file;

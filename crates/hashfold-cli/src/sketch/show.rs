@@ -1,13 +1,13 @@
 //! `hashfold sketch show`: what a sketch is.
 
-use super::{file, groups, words};
+use super::{any::AnySketch, file, groups, words};
 use crate::{
     failure::{Exit, Result},
     output::write_line,
     units,
 };
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Describe a sketch: its precision, hash function, size, estimate; or a table of groups
@@ -27,21 +27,35 @@ pub(crate) fn run(args: &ShowArgs) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let image = file::read_image(&args.sketch, None)?;
-    let (sketch, format) = (image.to_hll()?, image.format());
-    let (family, estimate) = (sketch.family(), sketch.estimate_with_error());
+    let (sketch, format) = (image.to_sketch()?, image.format());
+    let (family, estimate) = (sketch.family(), sketch.estimate(words::CONFIDENCE)?);
     let bytes = image.to_bytes().len() as u64;
     if args.json {
-        write_line(json!({
-            "precision": sketch.precision(), "registers": sketch.register_count(),
-            "hash": family.to_string(), "bytes": bytes, "distinct": words::to_json(&estimate),
+        let mut json = json!({
+            "hash": family.to_string(), "bytes": bytes, "distinct": estimate.to_json(),
             "standard_error": sketch.standard_error(), "format": format.to_string(),
-        }))?;
+        });
+        let more = match &sketch {
+            AnySketch::Hll(sketch) => {
+                json!({ "precision": sketch.precision(), "registers": sketch.register_count() })
+            }
+            AnySketch::Ghll(sketch) => json!({
+                "precision": sketch.precision(), "registers": sketch.register_count(),
+                "register_bits": sketch.register_bits(),
+            }),
+            AnySketch::BottomK(sketch) => {
+                json!({ "capacity": sketch.capacity(), "hashes": sketch.hashes().len() })
+            }
+        };
+        if let (Value::Object(json), Value::Object(more)) = (&mut json, more) {
+            json.extend(more);
+        }
+        write_line(json)?;
         return Ok(Exit::Done);
     }
-    let registers = units::count(sketch.register_count() as u64);
     for (name, value) in [
-        ("distinct keys", words::estimate(&estimate)),
-        ("precision", format!("{}, {registers} registers", sketch.precision())),
+        ("distinct keys", estimate.words()),
+        size(&sketch),
         ("error", format!("{} standard error", units::percent(sketch.standard_error()))),
         ("hash", family.to_string()),
         ("format", format.to_string()),
@@ -50,4 +64,23 @@ pub(crate) fn run(args: &ShowArgs) -> Result<Exit> {
         write_line(format_args!("{name:<14} {value}"))?;
     }
     Ok(Exit::Done)
+}
+
+/// Returns the parameters of a sketch in words.
+fn size(sketch: &AnySketch) -> (&'static str, String) {
+    let registers = |count: usize| units::count(count as u64).to_string();
+    match sketch {
+        AnySketch::Hll(sketch) => {
+            let count = registers(sketch.register_count());
+            ("precision", format!("{}, {count} registers", sketch.precision()))
+        }
+        AnySketch::Ghll(sketch) => {
+            let (count, bits) = (registers(sketch.register_count()), sketch.register_bits());
+            ("precision", format!("{}, {count} registers of {bits} bits", sketch.precision()))
+        }
+        AnySketch::BottomK(sketch) => {
+            let (some, all) = (registers(sketch.hashes().len()), registers(sketch.capacity()));
+            ("hashes", format!("{some} of {all}"))
+        }
+    }
 }

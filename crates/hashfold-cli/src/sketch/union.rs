@@ -38,7 +38,7 @@ pub(crate) fn run(args: &UnionArgs) -> Result<Exit> {
     let target = Target::lock(&args.out, &Stop::on_signals()?)?;
     let union = file::read_union(&args.sketches)?;
     target.write(&union.to_bytes())?;
-    let (out, estimate) = (args.out.display(), words::estimate(&union.estimate_with_error()));
+    let (out, estimate) = (args.out.display(), union.estimate(words::CONFIDENCE)?.words());
     write_line(format_args!("wrote {out}; distinct keys: {estimate}"))?;
     Ok(Exit::Done)
 }

@@ -7,9 +7,27 @@ use serde_json::{Value, json};
 /// The probability that intervals have the true value, unless the user asks for another one.
 pub(super) const CONFIDENCE: f64 = 0.95;
 
-/// `about 48,731 (95 %: 47,967 to 49,495)`.
-pub(super) fn estimate(estimate: &Estimate) -> String {
-    estimate_at(estimate, CONFIDENCE)
+/// An estimate from registers, for an interval at a confidence, or from hashes.
+pub(super) enum Found {
+    Computed(Estimate, f64),
+    Sampled(PrefixEstimate),
+}
+
+impl Found {
+    /// `about 48,731 (95 %: 47,967 to 49,495)` or `48,731 (exact)`.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Found::Computed(estimate, confidence) => estimate_at(estimate, *confidence),
+            Found::Sampled(estimate) => sampled(estimate),
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        match self {
+            Found::Computed(estimate, confidence) => to_json_at(estimate, *confidence),
+            Found::Sampled(estimate) => sampled_to_json(estimate),
+        }
+    }
 }
 
 /// Formats an estimate with its interval at `confidence`.
@@ -47,10 +65,6 @@ fn about(value: f64, (low, high): (f64, f64), confidence: f64) -> String {
 
 fn count(number: f64) -> impl std::fmt::Display {
     units::count(number.round() as u64)
-}
-
-pub(super) fn to_json(estimate: &Estimate) -> Value {
-    to_json_at(estimate, CONFIDENCE)
 }
 
 pub(super) fn to_json_at(estimate: &Estimate, confidence: f64) -> Value {

@@ -124,6 +124,9 @@ pub(crate) type Begin = fn(&mut Call<'_, '_>) -> Result<Work, String>;
 /// Begins a login; an error is the reply.
 pub(crate) type BeginLogin = fn(&mut Call<'_, '_>) -> Result<Login, String>;
 
+/// Reads the arguments of a lookup; an error is the reply.
+pub(crate) type Parse = fn(&Arguments<'_>) -> Result<Lookup, String>;
+
 /// Reads and changes keys of a map; an error is the reply, and nothing is changed then.
 pub(crate) type Change = fn(&mut MapCall<'_, '_, '_>) -> Result<(), String>;
 
@@ -147,9 +150,11 @@ pub(crate) enum Run {
     /// Writes its reply at once.
     Now(Now),
     /// Reads arguments, and is answered when its keys were looked up. An error is the reply.
-    Lookup(fn(&Arguments<'_>) -> Result<Lookup, String>),
+    Lookup(Parse),
     /// Reads and changes keys of a map, on the map's thread. Other data sets refuse it.
     Change(Change),
+    /// Reads keys, and keeps what it has computed in a map that clients change. Elsewhere it is a lookup.
+    ChangeOrLookup(Change, Parse),
     /// Reads and changes keys of any type: strings of a map, on the map's thread, and filters everywhere.
     Keys(ChangeKeys),
     /// Watches keys: those of a map on the map's thread.

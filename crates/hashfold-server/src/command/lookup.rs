@@ -5,7 +5,7 @@ use super::{
     SYNTAX_ERROR,
     entry::{Arguments, Command, Group, Run},
     lcs::{self, LcsOptions},
-    rdb,
+    rdb, sketch,
 };
 use crate::{protocol::Reply, slow_log::cut};
 use std::ops::Range;
@@ -112,7 +112,7 @@ const fn subcommand(
 }
 
 /// What a client asked about keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lookup {
     Get,
     GetAll,
@@ -129,6 +129,8 @@ pub(crate) enum Lookup {
     Dump,
     /// The longest common subsequence of two values.
     Lcs(LcsOptions),
+    /// The sketches in the values.
+    Sketches(sketch::Asked),
 }
 
 /// How the expiry of a key is asked for.
@@ -224,6 +226,7 @@ impl Lookup {
             Lookup::GetAll => get_all(values, reply),
             Lookup::Count => count(values, reply),
             Lookup::Lcs(options) => lcs::reply(options, values, reply),
+            Lookup::Sketches(asked) => asked.reply(values, reply),
             _ => self.reply_to_one(values, reply),
         }
     }

@@ -51,7 +51,7 @@ pub(crate) use self::{
 pub(crate) fn reads(found: Found, arguments: &Arguments<'_>) -> bool {
     match found.command.run {
         Run::Change(_) => string::reads_old(found.command.name, arguments),
-        run => matches!(run, Run::Lookup(_) | Run::Watch | Run::Keys(_)),
+        run => matches!(run, Run::Lookup(_) | Run::ChangeOrLookup(..) | Run::Watch | Run::Keys(_)),
     }
 }
 

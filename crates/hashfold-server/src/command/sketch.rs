@@ -1,9 +1,11 @@
-//! Sketches in strings of a map: `PFADD`, `PFCOUNT`, `PFMERGE`. The strings are those of Redis, byte for byte.
-//! `HASHFOLD.SKETCH.*` say how good the estimates are, and how many keys two sketches share.
+//! Sketches in values: `PFADD`, `PFCOUNT`, `PFMERGE`. In a map, they make the strings of Redis, byte for byte.
+//! `HASHFOLD.SKETCH.*` say how good the estimates are, and how many keys two sketches share. Commands that only read
+//! take the values of all data sets, also those that `hashfold sketch add` writes.
 
 use super::{
-    SYNTAX_ERROR,
+    SYNTAX_ERROR, WRONG_TYPE,
     entry::{Arguments, Change, Command, Group, MapCall, Run},
+    lookup::{Lookup, Value, Values},
 };
 use crate::protocol::Reply;
 use hashfold::sketch::{
@@ -27,7 +29,7 @@ pub(super) const COMMANDS: &[Command] = &[
         -2,
         Group::Sketches,
         "Estimates distinct keys of sketches.",
-        Run::Change(count),
+        Run::ChangeOrLookup(count, |_| Ok(Lookup::Sketches(Asked::Count))),
     )
     .reads()
     .keys(1, -1, 1),
@@ -39,7 +41,7 @@ pub(super) const COMMANDS: &[Command] = &[
         -2,
         Group::Hashfold,
         "Estimates distinct keys of sketches, with an interval.",
-        Run::Change(count_with_error),
+        Run::Lookup(|_| Ok(Lookup::Sketches(Asked::CountWithError))),
     )
     .reads()
     .keys(1, -1, 1),
@@ -48,7 +50,10 @@ pub(super) const COMMANDS: &[Command] = &[
         -3,
         Group::Hashfold,
         "Estimates how many keys two sketches share, with an interval.",
-        Run::Change(intersect),
+        Run::Lookup(|arguments| {
+            let confidence = confidence(arguments)?;
+            Ok(Lookup::Sketches(Asked::Intersection { confidence }))
+        }),
     )
     .reads()
     .keys(1, 2, 1),
@@ -85,10 +90,125 @@ fn add(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
     call.integer(i64::from(is_changed))
 }
 
+/// What a lookup asks about the sketches of its keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Asked {
+    /// The number of distinct keys in all of them.
+    Count,
+    /// The number of distinct keys in all of them, with an interval.
+    CountWithError,
+    /// How many keys two of them share.
+    Intersection { confidence: f64 },
+}
+
+impl Asked {
+    /// Writes the reply.
+    pub(super) fn reply(self, values: &dyn Values, reply: &mut Reply<'_>) {
+        if let Err(error) = self.answer(values, reply) {
+            reply.error(&error);
+        }
+    }
+
+    fn answer(self, values: &dyn Values, reply: &mut Reply<'_>) -> Result<(), String> {
+        let mut all = Vec::with_capacity(values.count());
+        for i in 0..values.count() {
+            match values.value(i) {
+                Value::Absent => all.push(None),
+                Value::Present(value) => all.push(Some(value)),
+                Value::Filter(_) => return Err(WRONG_TYPE.into()),
+                Value::Failed(error) => return Err(error.into()),
+            }
+        }
+        match self {
+            Asked::Count => reply.integer(count_of(&all)? as i64),
+            Asked::CountWithError => {
+                let union = union_of(alike(read_all(&all)?))?;
+                put_estimate(reply, &union.estimate_with_error(), CONFIDENCE, "hyperloglog");
+            }
+            Asked::Intersection { confidence } => {
+                let two = alike(read_all(&all)?);
+                let joint =
+                    sketch::joint(&two[0], &two[1]).map_err(|error| format!("ERR {error}"))?;
+                put_estimate(reply, &joint.intersection, confidence, "maximum-likelihood");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts the distinct keys of the sketches in values: as Redis does, if all of them are of Redis.
+fn count_of(values: &[Option<&[u8]>]) -> Result<u64, String> {
+    let is_of_redis = |value: &Option<&[u8]>| value.is_none_or(|value| value.starts_with(b"HYLL"));
+    if !values.iter().all(is_of_redis) {
+        return Ok(union_of(alike(read_all(values)?))?.estimate().round() as u64);
+    }
+    let mut registers = vec![0; redis::REGISTERS];
+    for value in values.iter().flatten() {
+        let sketch = RedisHll::from_bytes(value.to_vec()).map_err(|_| NO_SKETCH)?;
+        if let (Some(count), 1) = (sketch.known_count(), values.len()) {
+            return Ok(count);
+        }
+        redis::unite(&mut registers, &sketch.registers().map_err(|_| DAMAGED)?);
+    }
+    Ok(redis::count_of(&registers))
+}
+
+/// Brings sketches to the lowest precision among them. A key that is absent has an empty one, like the others.
+fn alike(sketches: Vec<Option<Hll>>) -> Vec<Hll> {
+    let lowest = sketches.iter().flatten().min_by_key(|sketch| sketch.precision());
+    let empty = match lowest {
+        Some(lowest) => Hll::of_family(lowest.family(), lowest.precision()),
+        None => RedisHll::default().to_hll(),
+    };
+    let empty = empty.expect("the parameters are those of a sketch");
+    let shorten = |sketch: Option<Hll>| match sketch {
+        Some(sketch) => sketch.downsize(empty.precision()).expect("the precision is the lowest"),
+        None => empty.clone(),
+    };
+    sketches.into_iter().map(shorten).collect()
+}
+
+fn read_all(values: &[Option<&[u8]>]) -> Result<Vec<Option<Hll>>, String> {
+    values.iter().map(|value| value.map(read).transpose()).collect()
+}
+
+/// Reads a sketch of Redis, or one that `hashfold sketch add` has written.
+fn read(value: &[u8]) -> Result<Hll, String> {
+    match value {
+        [b'H', b'Y', b'L', b'L', ..] => RedisHll::from_bytes(value.to_vec())
+            .map_err(|_| NO_SKETCH)?
+            .to_hll()
+            .map_err(|_| DAMAGED.into()),
+        [b'H', b'F', b'H', b'L', ..] => Hll::from_bytes(value).map_err(|_| DAMAGED.into()),
+        _ => Err(NO_SKETCH.into()),
+    }
+}
+
+fn union_of(sketches: Vec<Hll>) -> Result<Hll, String> {
+    let mut sketches = sketches.into_iter();
+    let mut union = sketches.next().expect("a command has a key");
+    for sketch in sketches {
+        union.union(&sketch).map_err(|error| format!("ERR {error}"))?;
+    }
+    Ok(union)
+}
+
+/// Counts sketches of a map that clients change.
 fn count(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
-    let count = match call.arguments.len() {
-        2 => count_one(call)?,
-        _ => redis::count_of(&united(call, 1)?.0),
+    let counted = match call.arguments.len() {
+        2 => count_one(call),
+        _ => united(call, 1).map(|(registers, _)| redis::count_of(&registers)),
+    };
+    let count = match counted {
+        // Some are of Hashfold, or none.
+        Err(error) if error == NO_SKETCH => {
+            let mut all = Vec::new();
+            for key in call.arguments.from(1) {
+                all.push(call.unit.get(key)?.map(|found| read(&found.value)).transpose()?);
+            }
+            union_of(alike(all))?.estimate().round() as u64
+        }
+        counted => counted?,
     };
     call.integer(count as i64)
 }
@@ -130,23 +250,6 @@ fn merge(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
     call.ok()
 }
 
-fn count_with_error(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
-    let mut union = hll(call, call.arguments.at(1))?;
-    for key in call.arguments.from(2) {
-        union.union(&hll(call, key)?).expect("all sketches of Redis are alike");
-    }
-    put_estimate(call.reply, &union.estimate_with_error(), CONFIDENCE, "hyperloglog");
-    Ok(())
-}
-
-fn intersect(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
-    let confidence = confidence(&call.arguments)?;
-    let (a, b) = (hll(call, call.arguments.at(1))?, hll(call, call.arguments.at(2))?);
-    let joint = sketch::joint(&a, &b).expect("all sketches of Redis are alike");
-    put_estimate(call.reply, &joint.intersection, confidence, "maximum-likelihood");
-    Ok(())
-}
-
 /// Returns the confidence that the arguments of `HASHFOLD.SKETCH.INTERSECT` say.
 fn confidence(arguments: &Arguments<'_>) -> Result<f64, String> {
     match arguments.len() {
@@ -158,12 +261,6 @@ fn confidence(arguments: &Arguments<'_>) -> Result<f64, String> {
         }
         _ => Err(SYNTAX_ERROR.into()),
     }
-}
-
-/// Returns the sketch of a key; an empty one if there is no such key.
-fn hll(call: &mut MapCall<'_, '_, '_>, key: &[u8]) -> Result<Hll, String> {
-    let (sketch, _) = sketch(call, key)?.unwrap_or_default();
-    sketch.to_hll().map_err(|_| DAMAGED.into())
 }
 
 /// Writes an estimate: a map of its value, its interval, and how it was made.

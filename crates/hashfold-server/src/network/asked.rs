@@ -22,10 +22,12 @@ pub(super) struct Asked {
 }
 
 /// What is asked about keys.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) enum What {
     Lookup(Lookup),
     Change,
+    /// A change of a map that clients change, and this lookup elsewhere.
+    ChangeOrLookup(Lookup),
     Watch,
 }
 
@@ -57,7 +59,14 @@ pub(super) fn add(
         target.map_of(lookup).is_some()
             && (is_after_changes || !lookup.is_of_one_value(keys.count(arguments.len())))
     };
-    match (asked.what, target.map()) {
+    let what = match asked.what {
+        What::ChangeOrLookup(_) if target.map().is_some_and(|map| map.refusal().is_none()) => {
+            What::Change
+        }
+        What::ChangeOrLookup(lookup) => What::Lookup(lookup),
+        what => what,
+    };
+    match (what, target.map()) {
         (What::Lookup(lookup), _) if !is_of_map(lookup) => {
             Ok(add_lookup(shared, session, asked, (lookup, target), arguments, batch))
         }
@@ -70,7 +79,7 @@ pub(super) fn add(
         }
         (What::Watch, None) => Ok(Added::Elsewhere),
         (_, Some(_)) => Ok(add_on_map(shared, session, asked, &target, arguments, batch)),
-        (What::Lookup(_) | What::Change, None) => {
+        (What::Lookup(_) | What::Change | What::ChangeOrLookup(_), None) => {
             unreachable!("what is in other data sets is handled above")
         }
     }

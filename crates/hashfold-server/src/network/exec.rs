@@ -219,7 +219,8 @@ fn is_quick(command: &Command) -> bool {
 
 /// Whether a command reads or changes keys of a table, a store or a map.
 fn is_of_data(found: Found) -> bool {
-    matches!(found.command.run, Run::Lookup(_)) || is_change(found.command)
+    matches!(found.command.run, Run::Lookup(_) | Run::ChangeOrLookup(..))
+        || is_change(found.command)
 }
 
 /// Whether a command changes keys.
@@ -263,7 +264,7 @@ impl Executed {
                     Reply::new(&mut self.output, self.session.protocol).error(STOPPED);
                     1
                 }
-                Run::Lookup(_) => self.look_up(shared, transaction, next),
+                Run::Lookup(_) | Run::ChangeOrLookup(..) => self.look_up(shared, transaction, next),
                 _ => {
                     self.run_command(shared, found, arguments);
                     1
@@ -306,7 +307,7 @@ impl Executed {
         }
         let Ok(target) = Target::of(&self.session, &arguments, keys) else { return false };
         let Some(map) = target.map() else { return false };
-        if let Run::Lookup(parse) = found.command.run
+        if let Run::Lookup(parse) = target.run(found.command.run)
             && parse(&arguments).is_ok_and(|lookup| target.map_of(lookup).is_none())
         {
             return false;
@@ -368,7 +369,9 @@ impl Executed {
         arguments: &Arguments<'_>,
         group: &mut Option<Group>,
     ) -> Result<bool, String> {
-        let Run::Lookup(parse) = found.command.run else { return Ok(false) };
+        let (Run::Lookup(parse) | Run::ChangeOrLookup(_, parse)) = found.command.run else {
+            return Ok(false);
+        };
         if self.output.len() > VALUES_BYTES_MAX {
             return Err(TOO_LARGE.into());
         }
@@ -438,7 +441,12 @@ impl Executed {
                 let target = Target::of(call.session, &arguments, found.command.keys);
                 target.and_then(|target| on_filters::begin(&call, found, &target)).map(Some)
             }
-            Run::Lookup(_) | Run::Login(_) | Run::Exec | Run::Watch | Run::Group(_) => {
+            Run::Lookup(_)
+            | Run::ChangeOrLookup(..)
+            | Run::Login(_)
+            | Run::Exec
+            | Run::Watch
+            | Run::Group(_) => {
                 unreachable!("lookups are answered together; others are not queued")
             }
         };

@@ -230,7 +230,7 @@ pub(super) fn call(
     let places = keys.are_named.then(|| arguments.places_inside(found.command.keys));
     let arguments = places.as_ref().map_or(*arguments, |places| arguments.with_places(places));
     match found.command.run {
-        Run::Change(_) | Run::Keys(_) => {
+        Run::Change(_) | Run::ChangeOrLookup(..) | Run::Keys(_) => {
             let places = found.command.keys.places(arguments.len());
             let is_filter = places.map(|at| arguments.at(at)).any(|key| keys.filter(key).is_some());
             let is_of_all = keys.space.is_some() && found.command.keys.count(arguments.len()) == 0;
@@ -259,7 +259,9 @@ fn change(
 ) -> Result<(), String> {
     let name = TABLE.full_name(found.number);
     match found.command.run {
-        Run::Change(change) => change(&mut MapCall { name, arguments, unit, reply }),
+        Run::Change(change) | Run::ChangeOrLookup(change, _) => {
+            change(&mut MapCall { name, arguments, unit, reply })
+        }
         Run::Keys(run) => run(&mut KeyCall { name, arguments, strings: unit, filters, reply }),
         _ => unreachable!("the caller runs others"),
     }
@@ -273,7 +275,7 @@ fn change_with_filters(
     (keys, turns): (&KeyNames, Turns<'_>),
     reply: &mut Reply<'_>,
 ) -> Result<(), String> {
-    let is_of_strings = matches!(found.command.run, Run::Change(_));
+    let is_of_strings = matches!(found.command.run, Run::Change(_) | Run::ChangeOrLookup(..));
     if is_of_strings && !replaces(found, &arguments) {
         return Err(WRONG_TYPE.into());
     }

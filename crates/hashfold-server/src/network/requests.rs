@@ -109,6 +109,9 @@ impl EventLoop {
         let asked = match found.command.run {
             Run::Lookup(parse) => parse(&arguments).map(|lookup| Some(What::Lookup(lookup))),
             Run::Change(_) | Run::Keys(_) => Ok(Some(What::Change)),
+            Run::ChangeOrLookup(_, parse) => {
+                parse(&arguments).map(|lookup| Some(What::ChangeOrLookup(lookup)))
+            }
             Run::Watch => Ok(Some(What::Watch)),
             _ => Ok(None),
         };
@@ -235,7 +238,11 @@ impl EventLoop {
             },
             Run::GroupOr(run, _) => run(&mut call),
             Run::Watch => watch(&mut call),
-            Run::Lookup(_) | Run::Change(_) | Run::Exec | Run::Group(_) => {
+            Run::Lookup(_)
+            | Run::Change(_)
+            | Run::ChangeOrLookup(..)
+            | Run::Exec
+            | Run::Group(_) => {
                 unreachable!(
                     "the caller has answered lookups, changes and EXEC; the table finds subcommands"
                 )

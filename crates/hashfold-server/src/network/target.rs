@@ -78,6 +78,19 @@ impl Target {
         self.map().filter(|map| map.refusal().is_none() || matches!(lookup, Lookup::Expiry(_)))
     }
 
+    /// Returns what a command does to these keys: a lookup, if it keeps results only in maps that clients change and
+    /// these are in none.
+    pub(super) fn run(&self, run: Run) -> Run {
+        match run {
+            Run::ChangeOrLookup(_, parse)
+                if self.map().is_none_or(|map| map.refusal().is_some()) =>
+            {
+                Run::Lookup(parse)
+            }
+            run => run,
+        }
+    }
+
     /// Returns the space, if its keys may be filters.
     pub(super) fn space_with_filters(&self) -> Option<&Arc<Space>> {
         self.space.as_ref().filter(|space| space.has_filters())

@@ -5,8 +5,11 @@ use hashfold::{
     Env, ErrorKind, Place, Result,
     io::{BlockFile, Disk, DiskLayer, Extent, OsDisk},
     map::{Map, MapOptions},
+    sketch::{Hll, RedisHll},
+    table::{TableBuilder, TableOptions},
     work::{Clock as _, SystemClock},
 };
+use hashfold_rows::{Column, Kind, Schema};
 use hashfold_server::Server;
 use std::{
     collections::BTreeSet,
@@ -751,5 +754,89 @@ fn sketches_say_how_many_keys_are_in_both_and_how_sure_that_is() {
     ] {
         let reply = client.call(command);
         assert!(reply.starts_with(error), "{command}: {reply}");
+    }
+}
+
+/// Returns a sketch of the keys from a number on, in the form of Hashfold.
+fn sketch_of(precision: u8, first: u32, count: u32) -> Hll {
+    let mut sketch = Hll::new(precision).unwrap();
+    (first..first + count).for_each(|i| _ = sketch.insert(i.to_string().as_bytes()));
+    sketch
+}
+
+/// Tables of groups, as `hashfold sketch add --by` makes them, and maps that are served for reading only.
+#[test]
+fn sketches_are_read_in_all_data_sets() {
+    let home = Home::new();
+    let column = Column { name: "sketch".into(), kind: Kind::Binary };
+    let schema = Schema::new("country", vec![column]).to_json();
+    let options = TableOptions::new().attributes(vec![(Schema::ATTRIBUTE.to_owned(), schema)]);
+    let mut table = TableBuilder::with(home.path("visits"), options).unwrap();
+    let mut redis = RedisHll::new();
+    (0..3000_u32).for_each(|i| _ = redis.insert(i.to_string().as_bytes()).unwrap());
+    for (name, bytes) in [
+        ("fr", sketch_of(14, 0, 3000).to_bytes()),
+        ("it", sketch_of(12, 2000, 3000).to_bytes()),
+        ("few", sketch_of(14, 0, 3).to_bytes()),
+        ("redis", redis.as_bytes().to_vec()),
+        ("text", b"x".to_vec()),
+        ("damaged", b"HFHL, and no more".to_vec()),
+    ] {
+        table.push(name, bytes).unwrap();
+    }
+    table.finish().unwrap();
+    home.make_map("sess");
+    let map = Map::open_with(home.path("sess"), MapOptions::new()).unwrap();
+    map.put("redis", redis.as_bytes()).unwrap();
+    map.put("few", sketch_of(14, 0, 3).to_bytes()).unwrap();
+    map.close().unwrap();
+    let entry = |write: bool| {
+        format!(
+            "[data.visits]\npath = 'visits'\n[data.sess]\npath = 'sess'\nwrite = {write}\n[user.default]\n\
+             spaces = ['visits', 'sess']\n"
+        )
+    };
+    let known = redis.count().unwrap().to_string();
+    for write in [false, true] {
+        let server = home.serve_file(&entry(write));
+        let mut client = Client::of(&server);
+        for name in ["visits", "sess"] {
+            client.check(&format!("PFCOUNT {name}:{{few}}"), "3");
+            client.check(&format!("PFCOUNT {name}:{{redis}}"), &known);
+            client.check(&format!("PFCOUNT {name}:{{redis}} {name}:{{none}}"), &known);
+            client.check(&format!("PFCOUNT {name}:{{none}}"), "0");
+            let mixed = client.call(&format!("PFCOUNT {name}:{{few}} {name}:{{redis}}"));
+            assert!(
+                mixed.starts_with("-ERR hash function of a sketch is MurmurHash64A"),
+                "{mixed}"
+            );
+        }
+        let mut number = |command: &str| -> f64 {
+            let reply = client.call(command);
+            let first = reply.split(' ').nth(1).unwrap_or(&reply);
+            first.parse().unwrap_or_else(|_| panic!("{command}: {reply}"))
+        };
+        let both = number("HASHFOLD.SKETCH.INTERSECT visits:{fr} visits:{it}");
+        assert!((both - 1000.0).abs() < 300.0, "{both}");
+        assert_eq!(number("HASHFOLD.SKETCH.INTERSECT visits:{it} visits:{none}"), 0.0);
+        let either = number("HASHFOLD.SKETCH.COUNT visits:{fr} visits:{it} visits:{none}");
+        assert!((either - 5000.0).abs() < 300.0, "{either}");
+        assert_eq!(number("HASHFOLD.SKETCH.COUNT sess:{few}"), 3.0);
+        let no_sketch = "-WRONGTYPE Key is not a valid HyperLogLog string value.";
+        client.check("PFCOUNT visits:{text}", no_sketch);
+        client.check("PFCOUNT visits:{damaged}", "-INVALIDOBJ Corrupted HLL object detected");
+        client.check("HASHFOLD.SKETCH.COUNT visits:{fr} visits:{text}", no_sketch);
+        let refused = client.call("PFADD visits:{fr} x");
+        assert!(refused.starts_with("-NOPERM "), "{refused}");
+        client.check("MULTI", "+OK");
+        client.check("PFCOUNT sess:{redis}", "+QUEUED");
+        client.check("PFCOUNT visits:{few}", "+QUEUED");
+        client.check("PFCOUNT sess:{few}", "+QUEUED");
+        client.check("EXEC", &format!("[{known} 3 3]"));
+        match client.call("PFADD sess:{redis} x") {
+            reply if write => assert_eq!(reply, "1"),
+            reply => assert!(reply.starts_with("-NOPERM "), "{reply}"),
+        }
+        server.stop().unwrap();
     }
 }

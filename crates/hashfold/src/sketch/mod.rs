@@ -8,6 +8,7 @@
 //!                         ├─ RedisHll → the string of PFADD and PFCOUNT
 //!                         ├─ PostgresHll → a value of the type hll of postgresql-hll
 //!                         └─ DataSketchesHll → an image of an HLL sketch of Apache DataSketches
+//!               Ghll: the same with larger registers, for better intersections
 //! (group, key) rows ─→ GroupBuilder ─→ a run of groups and their sketches: a table
 //! ```
 //!
@@ -37,6 +38,7 @@ mod entries;
 mod estimate;
 mod family;
 mod format;
+pub mod ghll;
 pub mod groups;
 mod hll;
 #[cfg(test)]
@@ -45,6 +47,7 @@ mod interval;
 mod joint;
 mod kernel;
 mod murmur;
+mod newton;
 mod packed;
 pub mod postgres;
 mod prefix;
@@ -56,6 +59,7 @@ pub use self::{
     bottom_k::{BottomK, CAPACITY_MAX, CAPACITY_MIN},
     datasketches::DataSketchesHll,
     family::Family,
+    ghll::Ghll,
     groups::{GroupBuilder, GroupOptions, GroupRun, GroupStats, GroupUnion},
     hll::{Hll, PRECISION_MAX, PRECISION_MIN},
     interval::Estimate,

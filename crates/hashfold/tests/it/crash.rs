@@ -8,8 +8,9 @@ use crate::fixture::{
 use hashfold::{
     Env, Error, ErrorClass, ErrorKind, ReadOptions, Result,
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
-    run::{Duplicates, MEMORY_BYTES_MIN, SortOptions},
-    table::{IndexChoice, Table, TableOptions, reindex},
+    run::{Duplicates, MEMORY_BYTES_MIN, Run, SortOptions},
+    sketch::{GroupBuilder, GroupOptions, GroupUnion, groups},
+    table::{IndexChoice, Table, TableBuilder, TableOptions, reindex},
     work::{Executor, Threads, Watch},
 };
 use std::{io, path::Path, sync::Arc};
@@ -73,6 +74,58 @@ fn reindexing() -> Change {
     Change { before: disk_with(&pairs), old: Some(pairs.clone()), new: pairs, act: Box::new(act) }
 }
 
+/// Rows: a group and a key each.
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Returns rows of groups from `first` on, whose names have `size` bytes.
+fn rows(first: usize, count: usize, size: usize) -> Rows {
+    let row = |i: usize| (format!("{:0size$}", first + i / 3).into_bytes(), vec![i as u8]);
+    (0..count).map(row).collect()
+}
+
+/// Adds rows to a table of groups, or makes it, as `hashfold sketch add --by` does.
+fn add_groups(disk: &Arc<dyn Disk>, rows: &Rows, id: u64) -> Result<()> {
+    let env = Env::on(disk.clone());
+    let options = GroupOptions::new().precision(4).memory(groups::MEMORY_BYTES_MIN);
+    let old = match open(disk, folder()) {
+        Err(error) if matches!(error.kind(), ErrorKind::Absent) => None,
+        table => Some(table?),
+    };
+    let table = TableOptions::new().env(env.clone()).id(id).replace(true);
+    let table = table.seed(options.group_seed()).attributes(vec![options.attribute()?]);
+    let builder = TableBuilder::with(folder(), table)?;
+    let mut added = GroupBuilder::new(&env, builder.spill_path(), &options)?;
+    rows.iter().try_for_each(|(group, key)| added.add(group, key))?;
+    let mut run: Box<dyn Run> = Box::new(added.finish()?);
+    if let Some(old) = &old {
+        run = Box::new(GroupUnion::new(vec![Box::new(old.scan()), run], &options)?);
+    }
+    builder.build(&mut run, &Watch::default())?;
+    Ok(())
+}
+
+/// Adds rows to groups that are there, if there are any.
+fn adding_groups(old_rows: &Rows, new_rows: Rows) -> Change {
+    let (before, old) = match old_rows.is_empty() {
+        true => (MemoryDisk::default(), None),
+        false => with_groups(&[old_rows]),
+    };
+    let (_, new) = with_groups(&[old_rows, &new_rows]);
+    let act = move |disk: &Arc<dyn Disk>| add_groups(disk, &new_rows, 2);
+    Change { before, old, new: new.expect("there are rows"), act: Box::new(act) }
+}
+
+/// Returns a disk with the groups of rows, and these groups.
+fn with_groups(all: &[&Rows]) -> (MemoryDisk, Option<Pairs>) {
+    let disk = MemoryDisk::default();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    for rows in all.iter().filter(|rows| !rows.is_empty()) {
+        add_groups(&shared, rows, 1).unwrap();
+    }
+    let groups = scanned(&open(&shared, folder()).unwrap()).unwrap();
+    (disk, Some(groups))
+}
+
 /// Returns each kind of change, with little data.
 fn changes() -> Vec<Change> {
     let mut changes: Vec<Change> = CHOICES
@@ -83,6 +136,8 @@ fn changes() -> Vec<Change> {
     // A fixed seed and id, as in reproducible builds.
     changes.push(replacing_a_table(fixed(200, 4), SortOptions::default(), 1));
     changes.push(reindexing());
+    changes.push(adding_groups(&Rows::new(), rows(0, 90, 4)));
+    changes.push(adding_groups(&rows(0, 90, 4), rows(20, 60, 4)));
     changes
 }
 
@@ -92,6 +147,8 @@ fn large_changes() -> Vec<Change> {
     vec![
         building(large(), SMALL_SORT, IndexChoice::Dense),
         replacing_a_table(large(), SMALL_SORT, 2),
+        // Names of 5 KiB exceed the memory of the groups.
+        adding_groups(&rows(0, 30, 4), rows(10, 900, 5000)),
     ]
 }
 

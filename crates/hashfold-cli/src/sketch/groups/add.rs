@@ -164,11 +164,12 @@ fn take(inputs: Inputs, call: &Call<'_>, stop: &Stop, groups: &mut GroupBuilder)
     let progress = rows::progress(&call.inputs, call.show());
     let mut text = Vec::new();
     let taken = rows::take_all(feed, &meter, progress, stop, |group, value| {
-        let Some(value) = value else { return Ok(()) };
-        match key(&schema, value, &mut text)? {
-            Some(key) => Ok(groups.add(group, key)?),
-            None => Ok(()),
+        let key = value.map(|value| key(&schema, value, &mut text)).transpose()?.flatten();
+        match key {
+            Some(key) => groups.add(group, key)?,
+            None => groups.add_group(group)?,
         }
+        Ok(())
     })?;
     Ok(taken.bad_rows)
 }

@@ -96,6 +96,15 @@ impl GroupBuilder {
         self.add_hash(group, self.setup.options.family.hash(key))
     }
 
+    /// Adds a row without a key: the group is there, with a sketch of no keys if it has no others.
+    ///
+    /// # Errors
+    /// The errors of [`GroupBuilder::add`].
+    pub fn add_group(&mut self, group: &[u8]) -> Result<()> {
+        // The value 0 changes no register.
+        self.add_entry(group, 0)
+    }
+
     /// Adds a row whose key has the given hash: 64 bits, as [`Family::hash`](super::super::Family::hash)
     /// returns them.
     ///
@@ -103,14 +112,19 @@ impl GroupBuilder {
     /// The errors of [`GroupBuilder::add`].
     #[inline]
     pub fn add_hash(&mut self, group: &[u8], hash: u64) -> Result<()> {
+        let GroupOptions { family, precision, .. } = self.setup.options;
+        let (index, value) = family.place(hash, precision);
+        self.add_entry(group, (index as u32) << VALUE_BITS | u32::from(value))
+    }
+
+    /// Adds a register of a group, as a number.
+    #[inline]
+    fn add_entry(&mut self, group: &[u8], entry: u32) -> Result<()> {
         if self.is_failed {
             return Err(failed_before());
         }
         check_sizes(group, None)?;
-        let GroupOptions { family, precision, seed, .. } = self.setup.options;
-        let (index, value) = family.place(hash, precision);
-        let entry = (index as u32) << VALUE_BITS | u32::from(value);
-        let group_hash = KeyHash::of(group, seed);
+        let group_hash = KeyHash::of(group, self.setup.options.seed);
         let shard = (u128::from(group_hash.high()) << self.setup.plan.shard_bits >> 64) as usize;
         let lane = &mut self.lanes[shard];
         lane.inbox.push(group_hash.low() as u32, entry, group);

@@ -100,6 +100,35 @@ const FAMILIES: [Family; 4] = [
     Family::DataSketches,
 ];
 
+/// Rows without a key, in any order among others and spilled with them.
+#[test]
+fn a_group_without_keys_is_there() {
+    let random = SeededRandom::new(8);
+    for (precision, count, groups) in [(4, 60, 40), (9, 3000, 2000), (14, 300, 10)] {
+        let rows = rows(&random, count, groups);
+        let options = options(precision);
+        let has_key = |key: &u64| !key.is_multiple_of(3);
+        let env = env(Arc::new(Inline));
+        let mut builder = GroupBuilder::with_plan(&env, "spill".as_ref(), &options, TINY).unwrap();
+        let mut sketches: BTreeMap<(KeyHash, &[u8]), Hll> = BTreeMap::new();
+        for (group, key) in &rows {
+            let place = (KeyHash::of(group, options.seed), &group[..]);
+            let sketch = sketches.entry(place).or_insert_with(|| Hll::new(precision).unwrap());
+            if has_key(key) {
+                builder.add(group, &key.to_le_bytes()).unwrap();
+                sketch.insert(&key.to_le_bytes());
+            } else {
+                builder.add_group(group).unwrap();
+            }
+        }
+        let (got, _) = drain(builder.finish().unwrap()).unwrap();
+        let expected =
+            sketches.iter().map(|((_, group), sketch)| (group.to_vec(), sketch.to_bytes()));
+        assert!(got == expected.collect::<Groups>(), "{precision} {count}");
+        assert!(sketches.values().any(Hll::is_empty), "some groups have no keys");
+    }
+}
+
 #[test]
 fn groups_have_the_sketches_of_a_naive_map() {
     let random = SeededRandom::new(1);
