@@ -3,7 +3,7 @@
 use super::{FOLDER, growth::Growth};
 use crate::{
     HllSizes, Options, Result,
-    chart::{self, Axis, Chart, Look, Point, Series, draw_grid},
+    chart::{self, Axis, Chart, Look, Series, draw_grid},
     dice::Dice,
     measure::ensure,
     sheet::{OURS, PAPER, Row, Sheet, of},
