@@ -9,10 +9,10 @@ use std::path::Path;
 
 /// The first error that is drawn: an intersection that is estimated as nothing.
 const FIRST: f64 = -1.0;
-/// The errors from here on are drawn together.
+/// The end of the errors that are drawn; larger ones count as those just below.
 const LAST: f64 = 2.0;
 const WIDTH: f64 = 0.1;
-const BINS: usize = 31;
+const BINS: usize = 30;
 
 /// Returns the rows of one cell: for each range of errors, the percentage of the answers of each estimator.
 pub(super) fn rows(cell: &str, estimators: &[(&str, &[f64])]) -> Vec<Row> {
@@ -54,12 +54,7 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
         let all = series.iter().flat_map(|series| &series.points).map(|point| point.y);
         Chart {
             title: (*cell).to_owned(),
-            x: Axis::linear(
-                "relative error; at the right end, all larger ones",
-                FIRST,
-                LAST + WIDTH,
-                0.5,
-            ),
+            x: Axis::linear("relative error; at the right end, all larger ones", FIRST, LAST, 0.5),
             y: Axis::from_zero("answers, %", all.fold(1.0, f64::max)),
             series,
         }
