@@ -189,10 +189,29 @@ pub struct Chart {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// Draws charts in lines of two.
+pub fn draw_grid(charts: &[Chart], path: &Path) -> Result<()> {
+    const COLUMNS: usize = 2;
+    let lines = charts.len().div_ceil(COLUMNS);
+    let size = (SIZE.0 * COLUMNS as u32, SIZE.1 * lines as u32);
+    let root = SVGBackend::new(path, size).into_drawing_area();
+    root.fill(&WHITE)?;
+    for (area, chart) in root.split_evenly((lines, COLUMNS)).iter().zip(charts) {
+        chart.draw_in(area)?;
+    }
+    Ok(root.present()?)
+}
+
 impl Chart {
     pub fn draw(&self, path: &Path) -> Result<()> {
         let root = SVGBackend::new(path, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
+        self.draw_in(&root)?;
+        Ok(root.present()?)
+    }
+
+    /// Draws the chart in an area of [`SIZE`].
+    fn draw_in(&self, root: &Area<'_>) -> Result<()> {
         let (head, body) = root.split_vertically(TITLE_HEIGHT);
         head.draw(&Text::new(
             self.title.clone(),
@@ -232,7 +251,7 @@ impl Chart {
             series.draw_legend(&legend, y)?;
             y += LEGEND_LINE + SECOND_LINE * (series.name.lines().count() as i32 - 1);
         }
-        Ok(root.present()?)
+        Ok(())
     }
 }
 

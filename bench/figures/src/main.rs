@@ -4,7 +4,7 @@
 //! - The post on Voldemort's read-only stores, *Building a terabyte-scale data cycle at LinkedIn with
 //!   Hadoop and Project Voldemort* (2009).
 //! - Bender et al., *Don't Thrash: How to Cache your Hash on Flash* (2011).
-//! - The posts of Aggregate Knowledge on HyperLogLog (2012 to 2013): intersections.
+//! - The posts of Aggregate Knowledge on HyperLogLog (2012 to 2013): counts and intersections.
 //! - Jin et al., *SAL-Hashing: A Self-Adaptive Linear Hashing Index for SSDs* (2020), simulated.
 //!
 //! Each command writes JSON Lines and an SVG, with the paper's values beside ours. If the paper only draws
@@ -26,6 +26,7 @@ mod builds;
 mod cascade;
 mod chart;
 mod construction;
+mod dice;
 mod growth;
 mod hashes;
 mod hll;
@@ -151,6 +152,8 @@ enum Command {
     Sal(SalTraces),
     /// The posts on HyperLogLog: errors of intersections by the sizes of the sets and what they share.
     HllIntersections(HllRuns),
+    /// The posts on HyperLogLog: bias and error of counts by the number of keys.
+    HllSizes(HllSizes),
     /// Every figure and table.
     All,
     /// Write URL-like keys and their values to standard output, for `hashfold build - --format raw`.
@@ -280,6 +283,16 @@ struct HllRuns {
     runs: Option<u64>,
 }
 
+#[derive(Args, Clone, Debug, Default)]
+struct HllSizes {
+    /// Largest number of keys.
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+    /// Sketches of each precision; as many as the bias needs by default.
+    #[arg(long, value_name = "N")]
+    runs: Option<u64>,
+}
+
 #[derive(Args, Clone, Debug)]
 struct Urls {
     /// Number of keys.
@@ -323,6 +336,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::CascadeTombstones(keys) => cascade::tombstones(options, keys),
         Command::Sal(traces) => sal::all(options, traces),
         Command::HllIntersections(runs) => hll::intersections(options, runs),
+        Command::HllSizes(sizes) => hll::sizes(options, sizes),
         Command::All => all(options),
         Command::Urls(urls) => items::write_urls(urls.count, urls.values, options.seed),
     }
@@ -347,7 +361,8 @@ fn all(options: &Options) -> Result<()> {
     cascade::lookups(options, &CascadeKeys::default())?;
     cascade::tombstones(options, &CascadeKeys::default())?;
     sal::all(options, &SalTraces::default())?;
-    hll::intersections(options, &HllRuns::default())
+    hll::intersections(options, &HllRuns::default())?;
+    hll::sizes(options, &HllSizes::default())
 }
 
 fn main() -> ExitCode {

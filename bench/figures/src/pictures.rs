@@ -27,7 +27,7 @@ const CASCADE: &str = "results/cascade";
 
 const HLL: &str = "results/hll";
 
-const PICTURES: [Picture; 21] = [
+const PICTURES: [Picture; 24] = [
     picture(ECT, "fig3", sizes::draw_3),
     picture(ECT, "fig6", sizes::draw_6),
     picture(ECT, "fig7", construction::draw_7),
@@ -49,6 +49,9 @@ const PICTURES: [Picture; 21] = [
     picture(CASCADE, "cascade-tombstones", cascade::draw_tombstones),
     picture(HLL, "hll-intersections", hll::draw),
     picture(HLL, "hll-cut-offs", hll::draw_cut_offs),
+    picture(HLL, "hll-histograms", hll::draw_histograms),
+    picture(HLL, "hll-sizes", hll::draw_sizes),
+    picture(HLL, "hll-bias", hll::draw_bias),
 ];
 
 /// Draws the pictures of a command from the files of their results.
@@ -87,7 +90,8 @@ fn names(command: &Command) -> &'static [&'static str] {
         Command::CascadeQuotient(_) => &["cascade-quotient"],
         Command::CascadeLookups(_) => &["cascade-lookups"],
         Command::CascadeTombstones(_) => &["cascade-tombstones"],
-        Command::HllIntersections(_) => &["hll-intersections", "hll-cut-offs"],
+        Command::HllIntersections(_) => &["hll-intersections", "hll-cut-offs", "hll-histograms"],
+        Command::HllSizes(_) => &["hll-sizes", "hll-bias"],
         Command::All | Command::Sal(_) | Command::Urls(_) => &[],
     }
 }

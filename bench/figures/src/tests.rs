@@ -173,6 +173,31 @@ fn intersections_of_the_posts_are_drawn() {
     let cells = Table::read(&folder.path().join("hll-cut-offs.jsonl"));
     assert_eq!(cells.of(sheet::OURS).count(), 4);
     assert!(folder.path().join("hll-cut-offs.svg").exists());
+    let histograms = Table::read(&folder.path().join("hll-histograms.jsonl"));
+    for column in ["exclusion", "joint", "sample"] {
+        let all: f64 = histograms.numbers(sheet::OURS, column).iter().sum();
+        assert!((all - 400.0).abs() < 0.5, "{column}: {all} % of four cells");
+    }
+}
+
+#[test]
+fn errors_of_counts_are_drawn_and_are_those_of_theory() {
+    check("hll-sizes", &["hll-sizes", "hll-bias"], 6);
+    let folder = tempfile::tempdir().unwrap();
+    figures(folder.path(), "hll-sizes --runs 200 --keys 65536").unwrap();
+    let sizes = Table::read(&folder.path().join("hll-sizes.jsonl"));
+    let is_large = |row: &&Value| {
+        row["keys"].as_f64() > Some(64.0 * 2_f64.powf(row["precision"].as_f64().unwrap()))
+    };
+    let large: Vec<f64> = sizes
+        .0
+        .iter()
+        .filter(is_large)
+        .map(|row| row["error_by_theory"].as_f64().unwrap())
+        .collect();
+    assert!(large.len() > 20);
+    // The standard error of a standard deviation of 200 is 5 %; that of 16 registers is above theory.
+    assert!(large.iter().all(|error| (0.8..1.3).contains(error)), "{large:?}");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! `peers nightly` data sets that change under a reader, and `peers damage` the reactions of
 //! readers to damaged files. `peers filter` compares filters in memory, and `peers seen` sets of
 //! keys on the device that are larger than memory, `peers map` maps that change key by key, `peers serve`
-//! servers that answer from memory, and `peers failover` clusters that lose a server. Standard output is JSON Lines, standard error a
+//! servers that answer from memory, `peers failover` clusters that lose a server, and `peers sketch` sketches
+//! that count distinct keys. Standard output is JSON Lines, standard error a
 //! table for people; the same lines and charts (SVG) are written to a folder. `bench/README.md`
 //! explains the columns.
 
@@ -25,6 +26,7 @@ mod report;
 mod row;
 mod seen;
 mod serve;
+mod sketch;
 #[cfg(test)]
 mod tests;
 
@@ -64,6 +66,8 @@ enum Command {
     Serve(serve::Options),
     /// Clusters that lose a server: the time until its keys are answered again.
     Failover(failover::Options),
+    /// Sketches that count distinct keys: time per insert, bytes, errors of counts and intersections.
+    Sketch(sketch::Options),
 }
 
 /// The options of all commands.
@@ -109,6 +113,7 @@ impl Command {
             Command::Map(options) => ("map", &options.common),
             Command::Serve(options) => ("serve", &options.common),
             Command::Failover(options) => ("failover", &options.common),
+            Command::Sketch(options) => ("sketch", &options.common),
         }
     }
 
@@ -124,6 +129,7 @@ impl Command {
             Command::Map(options) => map::run(options),
             Command::Serve(options) => serve::run(options),
             Command::Failover(options) => failover::run(options),
+            Command::Sketch(options) => sketch::run(options),
         }
     }
 
@@ -143,6 +149,7 @@ impl Command {
             Command::Map(options) => map::report(options),
             Command::Serve(options) => serve::report(options),
             Command::Failover(options) => failover::report(options),
+            Command::Sketch(options) => sketch::report(options),
         })
     }
 

@@ -71,6 +71,12 @@ impl Report {
         Ok(())
     }
 
+    /// Returns the number of a column.
+    #[cfg(test)]
+    pub fn column(&self, name: &str) -> usize {
+        self.columns.iter().position(|column| column.name == name).expect("a column")
+    }
+
     fn data_sets(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -149,6 +155,7 @@ fn title(command: &str, data: &str) -> String {
         "filter" => "Filters in memory",
         "seen" => "Sets larger than memory",
         "map" => "Maps larger than memory",
+        "sketch" => "Sketches with 16,384 registers",
         _ => command,
     };
     // The number of slots is that of the quotient filters alone.

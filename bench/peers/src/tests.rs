@@ -6,6 +6,7 @@ use crate::{
     report::{DEVICE, Report},
 };
 use clap::Parser;
+use record::Samples;
 use std::path::Path;
 
 #[track_caller]
@@ -54,9 +55,18 @@ fn a_chart_is_drawn_alike_from_measurements_and_from_their_file() {
     // Files have fewer decimals, so bars may differ by a pixel.
     let texts = |chart: &str| chart.matches("<text").count();
     assert_eq!(texts(&chart()), texts(&measured));
-    for command in
-        ["dictionary", "hot", "nightly", "damage", "filter", "seen", "map", "serve", "failover"]
-    {
+    for command in [
+        "dictionary",
+        "hot",
+        "nightly",
+        "damage",
+        "filter",
+        "sketch",
+        "seen",
+        "map",
+        "serve",
+        "failover",
+    ] {
         let error = draw(command).unwrap_err().to_string();
         assert!(error.contains("measure it first"), "{error}");
     }
@@ -147,6 +157,25 @@ fn every_filter_answers_right() {
     assert_eq!(report.rows.len(), 7);
     report.save(folder.path(), "filter").unwrap();
     assert!(folder.path().join("filter-small.svg").exists());
+}
+
+#[test]
+fn every_sketch_answers_right_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = ["sketch", "--keys", "50000", "--keys-served", "5000", "--sets", "2"];
+    let python = ["--keys-max", "40000", "--python", "../../target/sketch-images/bin/python"];
+    let report = run(&[&sizes[..], &python].concat(), folder.path());
+    // Servers and Python may not be installed.
+    assert!((13..=16).contains(&report.rows.len()), "{}", report.rows.len());
+    for row in &report.rows {
+        let figure = |name: &str| row.figures[report.column(name)].as_ref().map(Samples::median);
+        assert!(figure("error_percent_40k_keys") < Some(6.5), "{row:?}");
+        assert!(figure("intersection_error_percent").is_some(), "{row:?}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    report.save(folder.path(), "sketch").unwrap();
+    let chart = std::fs::read_to_string(folder.path().join("sketch-hashes.svg")).unwrap();
+    assert!(chart.contains("ultraloglog") && chart.contains("Insert, CPU time"), "{chart}");
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 use super::{
     device::Counts,
-    dice::Dice,
     index::Index,
     rivals::Directory,
     theory::{BUCKET_RECORDS, LOG_RECORD_SIZE, PAGE_SIZE},
 };
+use crate::dice::Dice;
 use std::collections::BTreeMap;
 
 /// Number of changes after which a page is written anew.

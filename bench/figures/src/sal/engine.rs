@@ -3,7 +3,6 @@
 use super::{
     buffer::{Buffer, Page, Policy},
     device::{Counts, NVME},
-    dice::Dice,
     groups::{Groups, SET_GROUPS_MAX, address, bucket_page, head_page},
     index::Index,
     rivals::records_max,
@@ -12,6 +11,7 @@ use super::{
         WRITE_COST_LIMIT, Writes, merged_by, unstable_lookups,
     },
 };
+use crate::dice::Dice;
 
 /// Pages of virtual splits, and of log regions, have numbers from here on.
 const VIRTUAL: Page = 1 << 40;

@@ -14,7 +14,6 @@
 mod buffer;
 mod bw;
 mod device;
-mod dice;
 mod engine;
 mod experiments;
 mod figures;

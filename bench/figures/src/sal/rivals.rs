@@ -3,11 +3,11 @@
 use super::{
     buffer::{Buffer, Policy},
     device::Counts,
-    dice::Dice,
     groups::address,
     index::Index,
     theory::{BUCKET_RECORDS, LOAD},
 };
+use crate::dice::Dice;
 
 /// Pages of overflow chains have numbers from here on.
 const OVERFLOW: u64 = 1 << 40;

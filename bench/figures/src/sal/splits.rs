@@ -1,10 +1,10 @@
 //! The memory that finds virtual splits: Figures 4, 5 and 14 of the paper.
 
 use super::{
-    dice::Dice,
     groups::address,
     theory::{BUCKET_RECORDS, LOAD, PAGE_SIZE},
 };
+use crate::dice::Dice;
 use std::ops::Range;
 
 /// Unsplit buckets of a segment, which has at most one memory page.

@@ -3,7 +3,6 @@
 use super::{
     buffer::{Buffer, Policy},
     bw::BwTree,
-    dice::Dice,
     engine::{Layout, Sal, Sizes},
     groups::{self, Groups, address},
     index::Index,
@@ -12,6 +11,7 @@ use super::{
     theory::{self, Writes},
     traces::{Cost, GROUP, Kind, Locality, World},
 };
+use crate::dice::Dice;
 use hashfold::{KeyHash, Seed};
 use std::collections::HashMap;
 

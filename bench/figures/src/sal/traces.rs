@@ -4,11 +4,11 @@ use super::{
     buffer::{Buffer, Policy},
     bw::BwTree,
     device::{Counts, NVME, SATA},
-    dice::Dice,
     engine::{Layout, Sal, Sizes},
     index::Index,
     rivals::{Extendible, LazySplit, Linear},
 };
+use crate::dice::Dice;
 use crate::hashes::pick;
 use hashfold::{KeyHash, Seed};
 

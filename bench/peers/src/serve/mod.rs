@@ -6,7 +6,7 @@ mod servers;
 
 use self::{
     load::{Connections, Way},
-    servers::{Server, hashfold, redis},
+    servers::{hashfold, redis},
 };
 use crate::{
     Common, Result,
@@ -19,7 +19,7 @@ use std::fs;
 
 #[cfg(test)]
 pub use self::servers::ALONE;
-pub use self::servers::{serve_alone, wait_until_open};
+pub use self::servers::{Server, serve_alone, start_redis, wait_until_open};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {

@@ -129,6 +129,13 @@ pub fn serve(path: &Path) -> Result<()> {
 
 /// Starts a Redis server without files, and fills it; `None` if there is no such program.
 pub fn redis(program: &str, data: &Data) -> Result<Option<impl Server + use<>>> {
+    let Some(server) = start_redis(program)? else { return Ok(None) };
+    fill(server.address(), data)?;
+    Ok(Some(server))
+}
+
+/// Starts an empty Redis server without files; `None` if there is no such program.
+pub fn start_redis(program: &str) -> Result<Option<impl Server + use<>>> {
     if program.is_empty() {
         return Ok(None);
     }
@@ -153,7 +160,6 @@ pub fn redis(program: &str, data: &Data) -> Result<Option<impl Server + use<>>> 
     let name = Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy());
     let process = Process { name: name.into_owned(), note: version, address, child };
     wait_until_open(port)?;
-    fill(address, data)?;
     Ok(Some(process))
 }
 

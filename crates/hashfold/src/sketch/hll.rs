@@ -12,7 +12,7 @@ use crate::{
     key::{KeyHash, Seed},
     run::Run,
 };
-use std::{cmp::Ordering, fmt};
+use std::{borrow::Cow, cmp::Ordering, fmt};
 
 /// The smallest precision.
 pub const PRECISION_MIN: u8 = 4;
@@ -207,13 +207,7 @@ impl Hll {
 
     /// Makes the sketch dense.
     fn spread(&mut self) {
-        if let Registers::Sparse(entries) = &self.registers {
-            let mut registers = vec![0; self.register_count()].into_boxed_slice();
-            for entry in entries {
-                registers[(entry >> VALUE_BITS) as usize] = *entry as u8;
-            }
-            self.registers = Registers::Dense(registers);
-        }
+        self.registers = Registers::Dense(self.values().into_owned().into_boxed_slice());
     }
 
     /// Calls `visit` with each register that is not 0, ascending, and its value.
@@ -231,25 +225,28 @@ impl Hll {
         }
     }
 
-    /// Calls `visit` with the values of each register of two sketches of one precision.
-    pub(super) fn for_each_pair(&self, other: &Hll, mut visit: impl FnMut(u8, u8)) {
-        let (mut a, mut b) = (self.clone(), other.clone());
-        a.spread();
-        b.spread();
-        if let (Registers::Dense(a), Registers::Dense(b)) = (&a.registers, &b.registers) {
-            a.iter().zip(b).for_each(|(a, b)| visit(*a, *b));
+    /// Returns the registers, a byte each.
+    pub(super) fn values(&self) -> Cow<'_, [u8]> {
+        match &self.registers {
+            Registers::Dense(registers) => Cow::Borrowed(registers),
+            Registers::Sparse(_) => {
+                let mut registers = vec![0; self.register_count()];
+                self.for_each(|index, value| registers[index] = value);
+                Cow::Owned(registers)
+            }
         }
     }
 
     fn histogram(&self) -> Histogram {
-        let mut histogram = [0; VALUES];
-        let mut zeros = self.register_count() as u32;
-        self.for_each(|_, value| {
-            histogram[usize::from(value)] += 1;
-            zeros -= 1;
-        });
-        histogram[0] = zeros;
-        histogram
+        match &self.registers {
+            Registers::Dense(registers) => estimate::histogram(registers),
+            Registers::Sparse(entries) => {
+                let mut histogram = [0; VALUES];
+                entries.iter().for_each(|entry| histogram[usize::from(*entry as u8)] += 1);
+                histogram[0] = (self.register_count() - entries.len()) as u32;
+                histogram
+            }
+        }
     }
 
     /// Estimates the number of distinct keys.
@@ -293,7 +290,7 @@ impl Hll {
         Ok(())
     }
 
-    fn check_like(&self, other: &Hll) -> Result<()> {
+    pub(super) fn check_like(&self, other: &Hll) -> Result<()> {
         if self.family != other.family {
             let expected = format!("{}, as in the other sketch", self.family);
             return Err(Error::argument("hash function of a sketch", expected, other.family));

@@ -30,11 +30,16 @@ fn raise_portable(registers: &mut [u8], precision: u8, hashes: &[u64]) {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{Instructions, raise_portable};
+    use super::{Instructions, raise_portable, rest_of};
     use std::arch::x86_64::*;
 
     /// Number of hashes in a register of the processor.
     const LANES: usize = 8;
+    /// Number of hashes that are selected together.
+    const BLOCK: usize = 512;
+    /// The smallest register is looked for before the inserts of at least one hash for so many registers, which
+    /// take much longer.
+    const REGISTERS_PER_HASH: usize = 16;
 
     /// Raises registers with AVX-512; returns `false` if the processor lacks it, or it must not be used.
     pub(super) fn raise(registers: &mut [u8], precision: u8, hashes: &[u64]) -> bool {
@@ -46,10 +51,63 @@ mod x86 {
         can
     }
 
+    /// Raises registers by the hashes whose values are above the smallest register: the others, which soon are
+    /// most, are dropped without a look at their registers.
+    #[target_feature(enable = "avx512f,avx512vl")]
+    fn raise_wide(registers: &mut [u8], precision: u8, hashes: &[u64]) {
+        assert_eq!(registers.len(), 1 << precision);
+        let least = registers.len() / REGISTERS_PER_HASH;
+        if hashes.len() < least {
+            return raise_all(registers, precision, hashes);
+        }
+        for hashes in hashes.chunks(least.max(2 * BLOCK)) {
+            // Registers only grow, so the smallest one stays a bound.
+            let smallest = registers.iter().copied().fold(u8::MAX, u8::min);
+            if smallest == 0 {
+                raise_all(registers, precision, hashes);
+                continue;
+            }
+            let mut selected = [0; BLOCK + LANES];
+            for hashes in hashes.chunks(BLOCK) {
+                let count = select(precision, smallest, hashes, &mut selected);
+                raise_all(registers, precision, &selected[..count]);
+            }
+        }
+    }
+
+    /// Copies the hashes with values above a bound, 1 or more, to `selected`. Returns their number.
+    #[target_feature(enable = "avx512f,avx512vl")]
+    fn select(
+        precision: u8,
+        bound: u8,
+        hashes: &[u64],
+        selected: &mut [u64; BLOCK + LANES],
+    ) -> usize {
+        assert!(hashes.len() <= BLOCK);
+        // The bits of a hash that are 0 if its value is above the bound; or if it is the largest of all.
+        let zeros = (u64::MAX << (64 - bound.min(63))) >> precision;
+        let (ones, mut count) = (_mm512_set1_epi64(zeros as i64), 0);
+        let (chunks, rest) = hashes.as_chunks::<LANES>();
+        for hashes in chunks {
+            // SAFETY: eight hashes are read.
+            let all = unsafe { _mm512_loadu_si512(hashes.as_ptr().cast()) };
+            let above = _mm512_testn_epi64_mask(all, ones);
+            let packed = _mm512_maskz_compress_epi64(above, all);
+            // SAFETY: at most as many hashes were selected as were read, and behind them is space for eight.
+            unsafe { _mm512_storeu_si512(selected.as_mut_ptr().add(count).cast(), packed) };
+            count += above.count_ones() as usize;
+        }
+        for hash in rest.iter().filter(|hash| **hash & zeros == 0) {
+            selected[count] = *hash;
+            count += 1;
+        }
+        count
+    }
+
     /// Compares eight hashes with their registers at once. Those that raise one, which are few, are inserted one by
     /// one.
     #[target_feature(enable = "avx512f,avx512vl")]
-    fn raise_wide(registers: &mut [u8], precision: u8, hashes: &[u64]) {
+    fn raise_all(registers: &mut [u8], precision: u8, hashes: &[u64]) {
         assert_eq!(registers.len(), 1 << precision);
         let (to_word, to_rest) = (u32::from(62 - precision + 4), u32::from(precision));
         let bound = _mm512_set1_epi64(1 << (precision - 1));
@@ -68,8 +126,13 @@ mod x86 {
             let zeros = _mm512_sub_epi64(sixty_four, _mm512_and_si512(found, byte));
             let rest = _mm512_sll_epi64(all, _mm_cvtsi32_si128(to_rest as i32));
             let rest = _mm512_srlv_epi64(_mm512_or_si512(rest, bound), zeros);
-            if _mm512_testn_epi64_mask(rest, rest) != 0 {
-                raise_portable(registers, precision, hashes);
+            let mut raising = _mm512_testn_epi64_mask(rest, rest);
+            while raising != 0 {
+                // Two of them may have one register.
+                let hash = hashes[raising.trailing_zeros() as usize];
+                let register = &mut registers[(hash >> (64 - precision)) as usize];
+                *register = (*register).max(rest_of(hash, precision).leading_zeros() as u8 + 1);
+                raising &= raising - 1;
             }
         }
         raise_portable(registers, precision, chunks.1);
@@ -91,7 +154,7 @@ mod tests {
     #[test]
     fn all_instructions_give_the_registers_of_single_inserts() {
         for precision in 4..=18 {
-            for count in [0, 1, 7, 8, 9, 5000] {
+            for count in [0, 1, 7, 8, 9, 5000, 20_000] {
                 let (hashes, mut expected) = (hashes(count), vec![0_u8; 1 << precision]);
                 for hash in &hashes {
                     let (index, value) = Family::Hashfold(Seed(0)).place(*hash, precision);

@@ -1,4 +1,4 @@
-//! The posts on HyperLogLog: intersections of two sketches, and where they can be trusted.
+//! Intersections of two sketches, and where they can be trusted.
 //!
 //! ```text
 //! keys of A and of B ─→ sketches of 65,536 registers ─→ the lower precisions, by downsizing
@@ -6,11 +6,12 @@
 //!         └→ samples of the smallest hashes, of the same bytes
 //! ```
 
+use super::{FOLDER, histograms};
 use crate::{
     HllRuns, Options, Result,
     chart::{self, Axis, Chart, Look, Point, Series},
     measure::ensure,
-    sheet::{OURS, PAPER, Row, Sheet, of},
+    sheet::{self, OURS, PAPER, Row, Sheet, of},
 };
 use hashfold::{
     KeyHash, Seed,
@@ -19,8 +20,6 @@ use hashfold::{
 use record::{Bar, Panel, draw as draw_bars};
 use std::path::Path;
 
-/// Default folder for results.
-const FOLDER: &str = "results/hll";
 /// The binary logarithms of the numbers of registers in the posts.
 const PRECISIONS: [u8; 4] = [13, 14, 15, 16];
 /// The largest of them: all others are sketches of it that are downsized.
@@ -33,6 +32,8 @@ const OVERLAPS: [f64; 3] = [0.01, 0.05, 0.1];
 const CUT_OFF: f64 = 0.05;
 /// The posts' cut-offs: number of registers, and the largest ratio that they advise.
 const CUT_OFFS: [(u64, u64); 4] = [(8192, 10), (16384, 20), (32768, 30), (65536, 100)];
+/// Number of pairs at a cut-off for each pair of another kind: histograms need more.
+const CUT_OFF_RUNS: u64 = 4;
 /// Bits of a register as bytes.
 const REGISTER_BITS: usize = 6;
 /// Bits of a hash of a sample as bytes, and the binary logarithm of the number of keys.
@@ -40,7 +41,7 @@ const HASH_BITS: f64 = 42.0;
 /// An answer is directionally correct if its relative error is no more than this.
 const DIRECTION: f64 = 0.5;
 
-const NAMES: [(&str, &str); 3] = [
+pub(super) const NAMES: [(&str, &str); 3] = [
     ("exclusion", "ours: inclusion–exclusion"),
     ("joint", "ours: maximum likelihood"),
     ("sample", "ours: sample of the same bytes"),
@@ -82,8 +83,9 @@ pub fn intersections(options: &Options, runs: &HllRuns) -> Result<()> {
     let options = &options.by_default_in(FOLDER);
     let keys = options.size(runs.keys, 1_000_000, 20_000);
     let count = options.size(runs.runs, 100, 3);
-    let [mut all, mut bubble] = [TITLE, BUBBLE].map(|title| Sheet::new(title, options));
-    for sheet in [&mut all, &mut bubble] {
+    let titles = [TITLE, BUBBLE, HISTOGRAMS];
+    let [mut all, mut bubble, mut shapes] = titles.map(|title| Sheet::new(title, options));
+    for sheet in [&mut all, &mut bubble, &mut shapes] {
         note(sheet, count, keys);
     }
     add_cut_offs(&mut all);
@@ -94,27 +96,47 @@ pub fn intersections(options: &Options, runs: &HllRuns) -> Result<()> {
             if shared == 0 {
                 continue;
             }
+            let is_cut_off =
+                |registers: u64| overlap == CUT_OFF && CUT_OFFS.contains(&(registers, ratio));
+            let more =
+                if PRECISIONS.iter().any(|it| is_cut_off(1 << it)) { CUT_OFF_RUNS } else { 1 };
             let mut cells: [Cell; PRECISIONS.len()] = Default::default();
-            for run in 0..count {
+            for run in 0..count * more {
                 let seed = Seed(options.seed.wrapping_mul(1 << 20) + run);
                 measure(&mut cells, seed, [of_a, keys, shared])?;
             }
             for (cell, precision) in cells.iter().zip(PRECISIONS) {
                 let (registers, kind) = (1 << precision, (ratio, overlap));
                 all.add(row(cell, registers, kind));
-                if overlap == CUT_OFF && CUT_OFFS.contains(&(registers, ratio)) {
+                if is_cut_off(registers) {
                     bubble.add(row(cell, registers, kind));
+                    for row in histograms::rows(&name(registers, kind), &columns(cell)) {
+                        shapes.add(row);
+                    }
                 }
             }
         }
     }
     all.save(options, "hll-intersections", draw)?;
-    bubble.save(options, "hll-cut-offs", draw_cut_offs)
+    bubble.save(options, "hll-cut-offs", draw_cut_offs)?;
+    let path = shapes.write(options, "hll-histograms")?;
+    histograms::draw(&sheet::read(&path)?, &path.with_extension("svg"))
+}
+
+/// Returns the errors of each estimator with its column.
+fn columns(cell: &Cell) -> Vec<(&'static str, &[f64])> {
+    NAMES.iter().zip(cell).map(|((column, _), errors)| (*column, &*errors.all)).collect()
 }
 
 fn note(sheet: &mut Sheet, runs: u64, keys: u64) {
     sheet.note("threads", "1");
-    sheet.note("data", format!("{runs} pairs of sets of each kind; B has {keys} keys, hashed"));
+    let more = runs * CUT_OFF_RUNS;
+    sheet.note(
+        "data",
+        format!(
+            "{runs} pairs of sets of each kind, {more} at the cut-offs; B has {keys} keys, hashed"
+        ),
+    );
     sheet.note(
         "time",
         "none; root of the mean square of relative errors. Estimates below 0 count as 0, which makes \
@@ -131,6 +153,7 @@ fn add_cut_offs(sheet: &mut Sheet) {
 
 const TITLE: &str = "Intersections of two sketches";
 const BUBBLE: &str = "Intersections at the posts' cut-offs";
+const HISTOGRAMS: &str = "Errors of intersections at the posts' cut-offs";
 
 /// Makes two sets with some keys in both, and adds the errors of all estimators.
 fn measure(cells: &mut [Cell], seed: Seed, [of_a, of_b, shared]: [u64; 3]) -> Result<()> {
@@ -174,9 +197,12 @@ fn sample(hashes: &[Vec<KeyHash>; 2], seed: Seed, precision: u8) -> Result<(f64,
     Ok((estimate.value, (estimate.low, estimate.high)))
 }
 
+fn name(registers: u64, (ratio, overlap): (u64, f64)) -> String {
+    format!("{registers} registers, ratio {ratio}, overlap {overlap}")
+}
+
 fn row(cell: &Cell, registers: u64, (ratio, overlap): (u64, f64)) -> Row {
-    let name = format!("{registers} registers, ratio {ratio}, overlap {overlap}");
-    let mut row = Row::new("cell", name, OURS)
+    let mut row = Row::new("cell", name(registers, (ratio, overlap)), OURS)
         .number("registers", registers as f64)
         .number("ratio", ratio as f64)
         .number("overlap", overlap);
