@@ -78,6 +78,7 @@ pub mod io;
 pub mod key;
 pub mod manifest;
 pub mod map;
+pub mod memory;
 pub mod options;
 pub mod run;
 pub mod sketch;

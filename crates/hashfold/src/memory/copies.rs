@@ -1,0 +1,143 @@
+//! Snapshots of an index while it changes: a group is copied when it changes for the first time after a snapshot began
+//! and before the snapshot has read it.
+//!
+//! A snapshot reads the groups in the order of their hashes, and each as it was: from its copy, or in place if there is
+//! none. Groups that split later are in the copy of the group that they were.
+
+use super::{
+    group::{self, Group},
+    index::Index,
+    line::Pair,
+};
+use crate::{
+    error::{ErrorKind, Result},
+    work::{MemoryBudget, Reserved},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The pairs of a group when a snapshot began.
+#[derive(Debug)]
+struct Copy {
+    /// The last hash of the group.
+    last: u64,
+    pairs: Vec<Pair>,
+    /// The bytes of the pairs, in the budget.
+    _reserved: Reserved,
+}
+
+/// A snapshot that has not ended.
+#[derive(Debug)]
+struct Active {
+    epoch: u32,
+    /// The first hash that was not read; `None` at the end.
+    next: Option<u64>,
+    /// Copies of groups that were not read, by their first hash.
+    copies: BTreeMap<u64, Arc<Copy>>,
+}
+
+/// The snapshots of an index that have not ended.
+#[derive(Debug)]
+pub(super) struct Snapshots {
+    active: Vec<Active>,
+    /// The number of the last snapshot.
+    epoch: u32,
+    budget: MemoryBudget,
+}
+
+impl Snapshots {
+    pub(super) fn new(budget: &MemoryBudget) -> Snapshots {
+        Snapshots { active: Vec::new(), epoch: 0, budget: budget.clone() }
+    }
+
+    /// Returns the number of the snapshot that began first of those that have not ended.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        self.active.first().map(|active| active.epoch)
+    }
+
+    /// Returns the number of the last snapshot.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Returns the size of all copies in bytes; a copy for several snapshots counts once for each.
+    pub(super) fn bytes(&self) -> u64 {
+        let copies = self.active.iter().flat_map(|active| active.copies.values());
+        copies.map(|copy| (copy.pairs.len() * size_of::<Pair>()) as u64).sum()
+    }
+}
+
+impl Index {
+    /// Begins a snapshot; returns its number.
+    ///
+    /// # Errors
+    /// `Limit` after 2^32 snapshots.
+    pub(super) fn begin_snapshot(&mut self) -> Result<u32> {
+        let (limit, next) = (u64::from(u32::MAX), Some(self.range().0));
+        let Some(epoch) = self.snapshots.epoch.checked_add(1) else {
+            let what = "number of snapshots";
+            return Err(ErrorKind::Limit { what, limit, got: limit + 1 }.into());
+        };
+        self.snapshots.epoch = epoch;
+        self.snapshots.active.push(Active { epoch, next, copies: BTreeMap::new() });
+        Ok(epoch)
+    }
+
+    /// Ends a snapshot, if it has not ended.
+    pub(super) fn end_snapshot(&mut self, epoch: u32) {
+        self.snapshots.active.retain(|active| active.epoch != epoch);
+    }
+
+    /// Replaces `pairs` by the pairs of the snapshot's next group, in any order; returns `false` at the end.
+    pub(super) fn next_of_snapshot(&mut self, epoch: u32, pairs: &mut Vec<Pair>) -> bool {
+        pairs.clear();
+        let active = &mut self.snapshots.active;
+        let Some(at) = active.iter().position(|active| active.epoch == epoch) else { return false };
+        let Some(next) = active[at].next else { return false };
+        let last = if let Some(copy) = active[at].copies.remove(&next) {
+            pairs.extend_from_slice(&copy.pairs);
+            copy.last
+        } else {
+            let group = Group::decode(self.groups.line(self.group_of(next), 0));
+            let (first, last) = group::range(next, group.depth);
+            debug_assert_eq!(first, next);
+            self.gather(&group, next, pairs);
+            last
+        };
+        let end = self.range().1;
+        self.snapshots.active[at].next = (last < end).then(|| last + 1);
+        true
+    }
+
+    /// Must be called before a group changes: copies it for the snapshots that have not read it.
+    ///
+    /// # Errors
+    /// `Memory` if the budget is exhausted.
+    #[inline]
+    pub(super) fn before_change(&mut self, number: u32, hash: u64) -> Result<()> {
+        if self.snapshots.active.is_empty() { Ok(()) } else { self.copy_group(number, hash) }
+    }
+
+    #[cold]
+    fn copy_group(&mut self, number: u32, hash: u64) -> Result<()> {
+        let group = Group::decode(self.groups.line(number, 0));
+        if group.epoch == self.snapshots.epoch {
+            return Ok(());
+        }
+        let (first, last) = group::range(hash, group.depth);
+        let wants = |active: &&mut Active| {
+            active.epoch > group.epoch && active.next.is_some_and(|next| next <= first)
+        };
+        if self.snapshots.active.iter_mut().any(|active| wants(&active)) {
+            let bytes = group.count * size_of::<Pair>();
+            let reserved = self.snapshots.budget.reserve(bytes as u64)?;
+            let mut pairs = Vec::with_capacity(group.count);
+            self.gather(&group, hash, &mut pairs);
+            let copy = Arc::new(Copy { last, pairs, _reserved: reserved });
+            for active in self.snapshots.active.iter_mut().filter(wants) {
+                active.copies.insert(first, copy.clone());
+            }
+        }
+        group::set_epoch(self.groups.line_mut(number, 0), self.snapshots.epoch);
+        Ok(())
+    }
+}
