@@ -18,8 +18,7 @@ use std::{collections::BTreeMap, sync::Arc};
 /// The pairs of a group when a snapshot began.
 #[derive(Debug)]
 struct Copy {
-    /// The last hash of the group.
-    last: u64,
+    depth: u32,
     pairs: Vec<Pair>,
     /// The bytes of the pairs, in the budget.
     _reserved: Reserved,
@@ -87,25 +86,25 @@ impl Index {
         self.snapshots.active.retain(|active| active.epoch != epoch);
     }
 
-    /// Replaces `pairs` by the pairs of the snapshot's next group, in any order; returns `false` at the end.
-    pub(super) fn next_of_snapshot(&mut self, epoch: u32, pairs: &mut Vec<Pair>) -> bool {
+    /// Replaces `pairs` by the pairs of the snapshot's next group, in any order; returns the depth of the group, or `None`
+    /// at the end.
+    pub(super) fn next_of_snapshot(&mut self, epoch: u32, pairs: &mut Vec<Pair>) -> Option<u32> {
         pairs.clear();
         let active = &mut self.snapshots.active;
-        let Some(at) = active.iter().position(|active| active.epoch == epoch) else { return false };
-        let Some(next) = active[at].next else { return false };
-        let last = if let Some(copy) = active[at].copies.remove(&next) {
+        let at = active.iter().position(|active| active.epoch == epoch)?;
+        let next = active[at].next?;
+        let depth = if let Some(copy) = active[at].copies.remove(&next) {
             pairs.extend_from_slice(&copy.pairs);
-            copy.last
+            copy.depth
         } else {
             let group = Group::decode(self.groups.line(self.group_of(next), 0));
-            let (first, last) = group::range(next, group.depth);
-            debug_assert_eq!(first, next);
             self.gather(&group, next, pairs);
-            last
+            group.depth
         };
-        let end = self.range().1;
+        let ((first, last), end) = (group::range(next, depth), self.range().1);
+        debug_assert_eq!(first, next);
         self.snapshots.active[at].next = (last < end).then(|| last + 1);
-        true
+        Some(depth)
     }
 
     /// Must be called before a group changes: copies it for the snapshots that have not read it.
@@ -123,7 +122,7 @@ impl Index {
         if group.epoch == self.snapshots.epoch {
             return Ok(());
         }
-        let (first, last) = group::range(hash, group.depth);
+        let (first, _) = group::range(hash, group.depth);
         let wants = |active: &&mut Active| {
             active.epoch > group.epoch && active.next.is_some_and(|next| next <= first)
         };
@@ -132,7 +131,7 @@ impl Index {
             let reserved = self.snapshots.budget.reserve(bytes as u64)?;
             let mut pairs = Vec::with_capacity(group.count);
             self.gather(&group, hash, &mut pairs);
-            let copy = Arc::new(Copy { last, pairs, _reserved: reserved });
+            let copy = Arc::new(Copy { depth: group.depth, pairs, _reserved: reserved });
             for active in self.snapshots.active.iter_mut().filter(wants) {
                 active.copies.insert(first, copy.clone());
             }

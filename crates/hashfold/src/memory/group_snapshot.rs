@@ -34,7 +34,7 @@ pub struct GroupSnapshot {
     epochs: Vec<u32>,
     shard: usize,
     pairs: Vec<Pair>,
-    sorted: Vec<Pair>,
+    buffer: Vec<Pair>,
 }
 
 impl GroupSnapshot {
@@ -45,7 +45,7 @@ impl GroupSnapshot {
             Ok(())
         });
         let pairs = || Vec::with_capacity(PAIRS_MAX);
-        let snapshot = GroupSnapshot { shared, epochs, shard: 0, pairs: pairs(), sorted: pairs() };
+        let snapshot = GroupSnapshot { shared, epochs, shard: 0, pairs: pairs(), buffer: pairs() };
         begun.map(|()| snapshot)
     }
 
@@ -53,13 +53,14 @@ impl GroupSnapshot {
     pub fn next_group(&mut self, pairs: &mut Vec<(u64, u64)>) -> bool {
         pairs.clear();
         while let Some(epoch) = self.epochs.get(self.shard) {
-            let read =
-                self.shared.shards.write(self.shard).next_of_snapshot(*epoch, &mut self.pairs);
-            if !read {
+            let mut index = self.shared.shards.write(self.shard);
+            let depth = index.next_of_snapshot(*epoch, &mut self.pairs);
+            drop(index);
+            let Some(depth) = depth else {
                 self.shard += 1;
                 continue;
-            }
-            order::by_hash(&mut self.pairs, &mut self.sorted);
+            };
+            order::by_hash(&mut self.pairs, &mut self.buffer, depth);
             let seed = self.shared.seed;
             pairs.extend(self.pairs.iter().map(|pair| (unmix(pair.hash, seed), pair.value)));
             return true;

@@ -247,6 +247,29 @@ impl Index {
         Ok(())
     }
 
+    /// Returns the first pair with this hash that is found, whatever its key.
+    #[inline]
+    pub(super) fn first(&self, hash: u64) -> Option<u64> {
+        self.find(hash, |_| true).map(|found| found.value)
+    }
+
+    /// Prepares the group of a hash for a change: [`Index::replace`] in it does not fail then.
+    ///
+    /// # Errors
+    /// Those of [`Index::replace`].
+    #[inline]
+    pub(super) fn prepare(&mut self, hash: u64) -> Result<()> {
+        self.before_change(self.group_of(hash), hash)
+    }
+
+    /// Returns the pairs of the group of a hash, in any order, and the last hash of the group.
+    pub(super) fn group_at(&self, hash: u64, pairs: &mut Vec<Pair>) -> u64 {
+        pairs.clear();
+        let group = group::Group::decode(self.groups.line(self.group_of(hash), 0));
+        self.gather(&group, hash, pairs);
+        group::range(hash, group.depth).1
+    }
+
     /// Prefetches the descriptors of the groups of some hashes, then their lines.
     #[inline]
     pub(super) fn prefetch(&self, hashes: &[u64]) {
