@@ -44,7 +44,8 @@ impl AppendSnapshot {
     /// needs.
     ///
     /// ```
-    /// use hashfold::{memory::{AppendTable, MemoryOptions}, table::TableBuilder, work::Watch};
+    /// use hashfold::{Table, TableBuilder, TableOptions, work::Watch};
+    /// use hashfold::memory::{AppendTable, MemoryOptions};
     /// # let folder = std::env::temp_dir().join("hf-append-table");
     /// # let _ = std::fs::remove_dir_all(&folder);
     /// let clicks = AppendTable::new(MemoryOptions::default())?;
@@ -52,7 +53,10 @@ impl AppendSnapshot {
     /// let restored = AppendTable::new(MemoryOptions::default())?;
     /// restored.restore(clicks.snapshot()?.scan(), &Watch::default())?;
     /// assert_eq!(restored.get("eve").as_deref(), Some(&b"abc"[..]));
-    /// TableBuilder::build(&folder, clicks.snapshot()?.scan())?; // a table on flash
+    /// // A table on flash:
+    /// let builder = TableBuilder::with(&folder, TableOptions::new().seed(clicks.seed()))?;
+    /// builder.build(&mut clicks.snapshot()?.scan(), &Watch::default())?;
+    /// assert!(Table::open(&folder)?.contains("eve")?);
     /// # std::fs::remove_dir_all(&folder)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

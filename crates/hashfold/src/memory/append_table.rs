@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 ///
 /// A value lies in one piece, in a block of the smallest size class that holds it, up to 32 KiB with its key; longer ones are
 /// chains of such blocks. Appending writes behind the last byte, or moves the value to the next class. A key needs about
-/// 17 bytes in large tables beside itself, its value, and the unused rest of its block.
+/// 17 bytes in large tables beside itself, its value, and the unused rest of its block. A shard has up to 16 GiB of values.
 ///
 /// ```
 /// use hashfold::memory::{AppendTable, MemoryOptions};

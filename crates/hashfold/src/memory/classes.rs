@@ -1,19 +1,24 @@
-//! Size classes of blocks: 16 to 128 bytes in steps of 16, then four per doubling, and such that a page of 64 KiB is
-//! full of them. The class of a block follows from its length, so no block has a header.
+//! Size classes of blocks: 16 to 64 bytes in steps of 4, to 128 in steps of 8, then four per doubling, and such that a
+//! page of 64 KiB is full of them. The class of a block follows from its length, so no block has a header.
 
 /// Size of a page in bytes.
 pub(super) const PAGE_BYTES: usize = 1 << 16;
 
 /// The unit of block sizes and places, in bytes.
-pub(super) const GRANULE_BYTES: usize = 16;
+pub(super) const GRANULE_BYTES: usize = 4;
+
+/// Size of the smallest blocks in bytes.
+pub(super) const BLOCK_BYTES_MIN: usize = 16;
 
 /// Maximum length of a block in bytes: the largest number of 15 bits.
 pub(super) const BLOCK_BYTES_MAX: usize = (1 << 15) - 1;
 
 /// Number of classes.
-pub(super) const CLASSES: usize = 38;
+pub(super) const CLASSES: usize = STEPS_OF_8 + 24 + FEW.len();
 
-const SMALL: usize = 8;
+/// Number of classes up to 64 bytes, and up to 128.
+const STEPS_OF_4: usize = 13;
+const STEPS_OF_8: usize = STEPS_OF_4 + 8;
 /// Blocks on a page, for the classes above 8 KiB.
 const FEW: [usize; 6] = [7, 6, 5, 4, 3, 2];
 
@@ -22,17 +27,20 @@ const SIZES: [usize; CLASSES] = {
     let mut sizes = [0; CLASSES];
     let mut class = 0;
     while class < CLASSES {
-        let size = if class < SMALL {
-            (class + 1) * GRANULE_BYTES
+        let size = if class < STEPS_OF_4 {
+            BLOCK_BYTES_MIN + class * 4
+        } else if class < STEPS_OF_8 {
+            64 + (class - STEPS_OF_4 + 1) * 8
         } else if class < CLASSES - FEW.len() {
-            let step = class - SMALL;
+            let step = class - STEPS_OF_8;
             (128 << (step / 4)) / 4 * (step % 4 + 5)
         } else {
             PAGE_BYTES / FEW[class + FEW.len() - CLASSES]
         };
         // As many blocks as fit, each as large as it can be then.
         let blocks = PAGE_BYTES / size;
-        sizes[class] = PAGE_BYTES / blocks / GRANULE_BYTES * GRANULE_BYTES;
+        let most = PAGE_BYTES / blocks / GRANULE_BYTES * GRANULE_BYTES;
+        sizes[class] = if class < STEPS_OF_8 { size } else { most };
         class += 1;
     }
     sizes
@@ -86,9 +94,9 @@ mod tests {
     fn blocks_fill_their_pages_and_waste_at_most_a_third() {
         for class in 0..CLASSES {
             let used = blocks(class) * size(class);
-            assert!(used <= PAGE_BYTES && used > PAGE_BYTES * 98 / 100, "{class}: {used}");
+            assert!(used <= PAGE_BYTES && used > PAGE_BYTES * 99 / 100, "{class}: {used}");
             assert!(size(class).is_multiple_of(GRANULE_BYTES));
-            let before = if class < SMALL { continue } else { size(class - 1) };
+            let before = if class < STEPS_OF_8 { continue } else { size(class - 1) };
             assert!((size(class) - before) * 100 <= size(class) * 34, "{class}");
         }
     }

@@ -6,6 +6,8 @@ use super::{
     line::{self, Format, Line, Pair},
 };
 
+use std::hint::select_unpredictable;
+
 /// Maximum number of full lines that a search looks at.
 const NODES_MAX: usize = 128;
 
@@ -19,6 +21,9 @@ pub(super) trait Lines {
 
     /// Returns a line, to be changed.
     fn get_mut(&mut self, line: usize) -> &mut Line;
+
+    /// Prefetches a line.
+    fn prefetch(&self, line: usize);
 }
 
 impl Lines for [Line] {
@@ -33,6 +38,8 @@ impl Lines for [Line] {
     fn get_mut(&mut self, line: usize) -> &mut Line {
         &mut self[line]
     }
+
+    fn prefetch(&self, _line: usize) {}
 }
 
 /// A full line whose pairs may move.
@@ -51,11 +58,8 @@ const _: () = assert!(LINES_MAX <= 256 && NODES_MAX <= 256);
 #[inline]
 pub(super) fn insert<L: Lines + ?Sized>(lines: &mut L, format: Format, pair: Pair) -> bool {
     let [first, second] = places(pair.hash, lines.count());
-    let emptier = if line::count(lines.get(first)) <= line::count(lines.get(second)) {
-        first
-    } else {
-        second
-    };
+    let counts = [first, second].map(|line| line::count(lines.get(line)));
+    let emptier = select_unpredictable(counts[0] <= counts[1], first, second);
     let target = lines.get_mut(emptier);
     if let Some(slot) = format.free_slot(target) {
         format.set(target, slot, pair);
@@ -68,6 +72,13 @@ pub(super) fn insert<L: Lines + ?Sized>(lines: &mut L, format: Format, pair: Pai
     true
 }
 
+/// Returns the line that the pair in a slot of a line may move to.
+#[inline]
+fn other_line<L: Lines + ?Sized>(lines: &L, line: usize, slot: usize) -> usize {
+    let [first, second] = places(line::low(lines.get(line), slot), lines.count());
+    first + second - line
+}
+
 /// Moves pairs until one of two full lines has a free slot; returns that line.
 #[cold]
 fn displace<L: Lines + ?Sized>(lines: &mut L, format: Format, roots: [usize; 2]) -> Option<usize> {
@@ -76,14 +87,14 @@ fn displace<L: Lines + ?Sized>(lines: &mut L, format: Format, roots: [usize; 2])
     for (node, root) in roots.into_iter().enumerate() {
         nodes[node] = Node { line: root as u8, parent: node as u8, slot: 0 };
         seen[root] = true;
+        // The search ends in one of these lines nearly always.
+        (0..format.slots()).for_each(|slot| lines.prefetch(other_line(lines, root, slot)));
     }
     let (mut next, mut end) = (0, roots.len());
     while next < end {
         let from = usize::from(nodes[next].line);
         for slot in 0..format.slots() {
-            let [first, second] = places(line::low(lines.get(from), slot), lines.count());
-            // The pair is in one of its two lines, so this is the other one.
-            let other = first + second - from;
+            let other = other_line(lines, from, slot);
             if seen[other] {
                 continue;
             }

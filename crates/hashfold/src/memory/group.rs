@@ -117,7 +117,8 @@ pub(super) fn places(hash: u64, lines: usize) -> [usize; 2] {
     // The first of these bits may be equal in all hashes of a deep group: the others are moved to their place.
     let mixed = (hash >> 24 & FIELD).wrapping_mul(0x9E_3779) & FIELD;
     let second = first + 1 + ((mixed * (lines - 1)) >> 24);
-    [first as usize, if second >= lines { second - lines } else { second } as usize]
+    // The smaller of the two is below `lines`: a wrapped number is large. No branch, which would be mispredicted often.
+    [first as usize, second.min(second.wrapping_sub(lines)) as usize]
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl GroupSnapshot {
                 continue;
             };
             order::by_hash(&mut self.pairs, &mut self.buffer, depth);
-            let seed = self.shared.seed;
+            let seed = self.shared.options.seed;
             pairs.extend(self.pairs.iter().map(|pair| (unmix(pair.hash, seed), pair.value)));
             return true;
         }

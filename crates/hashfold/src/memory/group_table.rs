@@ -9,7 +9,6 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    key::Seed,
     run::Run,
     work::Watch,
 };
@@ -40,7 +39,7 @@ pub struct GroupTable(Arc<Shared>);
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) shards: Shards<Index>,
-    pub(super) seed: Seed,
+    pub(super) options: MemoryOptions,
     value_max: u64,
 }
 
@@ -52,11 +51,11 @@ impl GroupTable {
     pub fn new(options: MemoryOptions) -> Result<GroupTable> {
         let shards = Shards::new(&options, |regions| Index::new(&options, regions))?;
         let value_max = if options.wide_values { u64::MAX } else { NARROW_VALUE_MAX };
-        Ok(GroupTable(Arc::new(Shared { shards, seed: options.seed, value_max })))
+        Ok(GroupTable(Arc::new(Shared { shards, options, value_max })))
     }
 
     fn hash(&self, key: u64) -> u64 {
-        mix(key, self.0.seed)
+        mix(key, self.0.options.seed)
     }
 
     fn check(&self, value: u64) -> Result<()> {

@@ -4,15 +4,19 @@
 use super::{
     arena::crowded,
     displace,
-    group::{self, CHUNK_BYTES, CHUNKS_MAX, DEPTH_MAX, Group, LINES_MAX, REGION_BITS},
+    group::{self, CHUNK_BYTES, CHUNK_LINES, CHUNKS_MAX, DEPTH_MAX, Group, LINES_MAX, REGION_BITS},
     index::Index,
     line::{self, Format, LINE_BYTES, Line, Pair, SLOTS_MAX},
     shape::next_size,
 };
 use crate::error::Result;
+use std::hint::select_unpredictable;
 
 /// Maximum number of pairs in a group.
 pub(super) const PAIRS_MAX: usize = LINES_MAX * SLOTS_MAX;
+
+/// Number of chunks that are prefetched ahead of the one that is read.
+const AHEAD: usize = 2;
 
 /// Memory for building groups anew.
 #[derive(Debug)]
@@ -24,7 +28,7 @@ pub(super) struct Scratch {
 impl Default for Scratch {
     fn default() -> Scratch {
         let lines = || vec![[0; LINE_BYTES]; LINES_MAX];
-        Scratch { pairs: Vec::with_capacity(PAIRS_MAX), lines: [lines(), lines()] }
+        Scratch { pairs: Vec::with_capacity(PAIRS_MAX + SLOTS_MAX), lines: [lines(), lines()] }
     }
 }
 
@@ -69,14 +73,32 @@ impl Index {
 
     /// Adds the pairs of a group, one of whose hashes may be `hash`.
     pub(super) fn gather(&self, group: &Group, hash: u64, pairs: &mut Vec<Pair>) {
-        let format = self.shape.format(group.depth);
-        for id in group.ids() {
+        let mut count = pairs.len();
+        pairs.resize(count + group.count + SLOTS_MAX, Pair { hash: 0, value: 0 });
+        match self.shape.format(group.depth) {
+            Format::Narrow => self.gather_lines(Format::Narrow, group, hash, pairs, &mut count),
+            Format::Wide => self.gather_lines(Format::Wide, group, hash, pairs, &mut count),
+        }
+        pairs.truncate(count);
+    }
+
+    /// Does so for a format; inlined for a constant one.
+    #[inline(always)]
+    fn gather_lines(
+        &self,
+        format: Format,
+        group: &Group,
+        hash: u64,
+        pairs: &mut [Pair],
+        count: &mut usize,
+    ) {
+        let ids = group.ids();
+        let prefetch = |id: u32| (0..CHUNK_LINES).for_each(|line| self.chunks.prefetch(id, line));
+        ids.iter().take(AHEAD).for_each(|id| prefetch(*id));
+        for (i, id) in ids.iter().enumerate() {
+            ids.get(i + AHEAD).into_iter().for_each(|id| prefetch(*id));
             for line in self.chunks.unit(*id).as_chunks::<LINE_BYTES>().0 {
-                let mut used = line::in_use(line);
-                while used != 0 {
-                    pairs.push(format.pair(line, used.trailing_zeros() as usize, hash));
-                    used &= used - 1;
-                }
+                format.gather(line, hash, pairs, count);
             }
         }
     }
@@ -179,7 +201,7 @@ impl Index {
     fn fit(&self, format: Format, pairs: &[Pair], min: usize, lines: &mut [Line]) -> Option<usize> {
         let mut size = self.shape.chunks_for(format, pairs.len(), min)?;
         loop {
-            if size > 0 && place(format, pairs, &mut lines[..size * group::CHUNK_LINES])
+            if size > 0 && place(format, pairs, &mut lines[..size * CHUNK_LINES])
                 || pairs.is_empty()
             {
                 return Some(size);
@@ -191,25 +213,36 @@ impl Index {
 
 /// Places all pairs into empty lines; returns `false` if one finds no slot.
 fn place(format: Format, pairs: &[Pair], lines: &mut [Line]) -> bool {
-    lines.iter_mut().for_each(line::clear);
     let mut counts = [0_u8; LINES_MAX];
-    let slots = format.slots() as u8;
-    let mut displaced = false;
-    for pair in pairs {
+    lines.iter_mut().for_each(line::clear);
+    let placed = match format {
+        Format::Narrow => place_emptier(Format::Narrow, pairs, lines, &mut counts),
+        Format::Wide => place_emptier(Format::Wide, pairs, lines, &mut counts),
+    };
+    // From here on, pairs move.
+    pairs[placed..].iter().all(|pair| displace::insert(lines, format, *pair))
+}
+
+/// Places pairs into the emptier of their two lines, until both lines of one are full; returns the number of pairs
+/// placed. Inlined for a constant format.
+#[inline(always)]
+fn place_emptier(
+    format: Format,
+    pairs: &[Pair],
+    lines: &mut [Line],
+    counts: &mut [u8; LINES_MAX],
+) -> usize {
+    for (placed, pair) in pairs.iter().enumerate() {
         let [first, second] = group::places(pair.hash, lines.len());
-        let emptier = if counts[first] <= counts[second] { first } else { second };
-        if counts[emptier] < slots && !displaced {
-            format.set(&mut lines[emptier], usize::from(counts[emptier]), *pair);
-            counts[emptier] += 1;
-        } else {
-            // From here on, pairs move, and `counts` is not kept.
-            displaced = true;
-            if !displace::insert(lines, format, *pair) {
-                return false;
-            }
+        let emptier = select_unpredictable(counts[first] <= counts[second], first, second);
+        let slot = usize::from(counts[emptier]);
+        if slot == format.slots() {
+            return placed;
         }
+        format.set(&mut lines[emptier], slot, *pair);
+        counts[emptier] += 1;
     }
-    true
+    pairs.len()
 }
 
 /// Moves the pairs whose hashes have a bit behind the others; returns the number of the others.

@@ -83,6 +83,11 @@ impl Lines for GroupLines<'_> {
     fn get_mut(&mut self, line: usize) -> &mut Line {
         self.chunks.line_mut(group::id(self.group, line / CHUNK_LINES), line % CHUNK_LINES)
     }
+
+    #[inline]
+    fn prefetch(&self, line: usize) {
+        self.chunks.prefetch(group::id(self.group, line / CHUNK_LINES), line % CHUNK_LINES);
+    }
 }
 
 impl Index {

@@ -57,7 +57,7 @@ mod x86 {
             }
             places
         };
-        const USED: u64 = 0x3F3F_3F3F_3F;
+        const USED: u64 = 0x003F_3F3F_3F3F;
         // SAFETY: 64 bytes are read, of an array of this size each.
         let (places, [first, second]) = unsafe {
             let load = |bytes: &[u8; 64]| _mm512_loadu_si512(bytes.as_ptr().cast());

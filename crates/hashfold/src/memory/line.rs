@@ -59,6 +59,12 @@ fn word(line: &Line, start: usize) -> u64 {
     u64::from_le_bytes(bytes.expect("the slice has 8 bytes"))
 }
 
+/// Writes the last `SIZE` bytes of a number.
+#[inline]
+fn put<const SIZE: usize>(line: &mut Line, start: usize, number: u64) {
+    line[start..start + SIZE].copy_from_slice(&number.to_le_bytes()[..SIZE]);
+}
+
 #[inline]
 fn meta(line: &Line) -> u32 {
     u32::from_le_bytes(line[META..].try_into().expect("the slice has 4 bytes"))
@@ -148,19 +154,18 @@ impl Format {
     /// Replaces the value in a slot.
     #[inline]
     pub(super) fn set_value(self, line: &mut Line, slot: usize, value: u64) {
-        let (start, size) = match self {
-            Format::Narrow => (NARROW_VALUES + slot * 6, 6),
-            Format::Wide => (WIDE_VALUES + slot * 8, 8),
-        };
-        line[start..start + size].copy_from_slice(&value.to_le_bytes()[..size]);
+        // Two calls: copies of a constant size are one or two instructions.
+        match self {
+            Format::Narrow => put::<6>(line, NARROW_VALUES + slot * 6, value),
+            Format::Wide => put::<8>(line, WIDE_VALUES + slot * 8, value),
+        }
     }
 
     /// Writes a pair to a free slot.
     #[inline]
     pub(super) fn set(self, line: &mut Line, slot: usize, pair: Pair) {
         debug_assert!(slot < self.slots() && in_use(line) >> slot & 1 == 0);
-        let start = slot * LOW_SIZE;
-        line[start..start + LOW_SIZE].copy_from_slice(&pair.hash.to_le_bytes()[..LOW_SIZE]);
+        put::<LOW_SIZE>(line, slot * LOW_SIZE, pair.hash);
         self.set_value(line, slot, pair.value);
         let high = (pair.hash >> LOW_BITS) as u8;
         let bit = 1 << slot;
@@ -184,6 +189,17 @@ impl Format {
         let bits = self.hash_bits();
         let hash = self.high(line, slot) << LOW_BITS | low(line, slot);
         Pair { hash: base >> bits << bits | hash, value: self.value(line, slot) }
+    }
+
+    /// Adds the pairs of a line to `pairs`, of which `count` are filled, without a branch that depends on the line; there must
+    /// be places for [`SLOTS_MAX`] more.
+    #[inline]
+    pub(super) fn gather(self, line: &Line, base: u64, pairs: &mut [Pair], count: &mut usize) {
+        let used = in_use(line);
+        for slot in 0..self.slots() {
+            pairs[*count] = self.pair(line, slot, base);
+            *count += (used >> slot & 1) as usize;
+        }
     }
 
     /// Returns the first free slot.

@@ -1,12 +1,15 @@
 //! Blocks of memory in pages of 64 KiB, each with blocks of one size class. Which blocks are in use is in a bitmap
 //! beside the pages: there are no headers and no lists of free blocks.
 //!
-//! A reference to a block has 48 bits: 32 bits of a place in units of 16 bytes, 15 bits of a length, and a bit for the
+//! A reference to a block has 48 bits: 32 bits of a place in units of 4 bytes, 15 bits of a length, and a bit for the
 //! caller. A page without blocks goes back to a pool for all classes.
 
 use super::{
     arena::{Arena, crowded},
-    classes::{BLOCK_BYTES_MAX, CLASSES, GRANULE_BYTES, PAGE_BYTES, blocks, class_of, size},
+    classes::{
+        BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASSES, GRANULE_BYTES, PAGE_BYTES, blocks, class_of,
+        size,
+    },
     line::LINE_BYTES,
 };
 use crate::{
@@ -16,9 +19,10 @@ use crate::{
 use std::{collections::VecDeque, sync::Arc};
 
 /// Size of the bitmap of a page, in bytes: a bit for each of the smallest blocks.
-const BITMAP_BYTES: usize = PAGE_BYTES / GRANULE_BYTES / 8;
-/// Maximum number of pages: 64 GiB.
-const PAGES_MAX: u32 = 1 << 20;
+const BITMAP_BYTES: usize = PAGE_BYTES / BLOCK_BYTES_MIN / 8;
+/// Maximum number of pages: 16 GiB.
+const PAGES_MAX: u32 = 1 << 18;
+const _: () = assert!(PAGES_MAX as u64 * PAGE_GRANULES as u64 == 1 << 32);
 const PAGE_GRANULES: u32 = (PAGE_BYTES / GRANULE_BYTES) as u32;
 /// The class of pages in the pool.
 const NO_CLASS: u8 = u8::MAX;
@@ -426,7 +430,7 @@ mod tests {
         let mut slabs = slabs();
         let all: Vec<_> = (0..PAGE_BYTES / 32 * 10).map(|_| slabs.allocate(32).unwrap()).collect();
         let (kept, freed): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|block| block.0 >> 16 & 6 == 0);
+            all.into_iter().partition(|block| block.0 >> 16 & 24 == 0);
         freed.iter().for_each(|block| slabs.free(*block));
         assert_eq!((slabs.page_bytes(), slabs.begin_leaving(0.75)), (10 << 16, 10));
         for block in kept {

@@ -106,7 +106,7 @@ fn a_growing_table_keeps_all_keys_and_grows_by_groups() {
         let pairs: Vec<_> = keys.iter().map(|key| (*key, key ^ 5)).collect();
         table.put_many(&pairs).unwrap();
         let i = i as u64 * 997 % 1000;
-        assert_eq!(table.get(i * i), (i < table.len()).then_some(i * i ^ 5));
+        assert_eq!(table.get(i * i), (i < table.len()).then_some((i * i) ^ 5));
     }
     let mut values = vec![None; keys.len()];
     table.get_many(&keys, &mut values);
@@ -404,7 +404,7 @@ fn readers_and_snapshots_go_on_beside_writers() {
     };
     let is_whole = |value: &[u8]| {
         let numbers = value.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        value.len() % 8 == 0 && numbers.eq(0..value.len() as u64 / 8)
+        value.len().is_multiple_of(8) && numbers.eq(0..value.len() as u64 / 8)
     };
     std::thread::scope(|scope| {
         let writers = [scope.spawn(|| write(0)), scope.spawn(|| write(1))];
