@@ -1,7 +1,7 @@
 //! The entries of an [`AppendTable`](super::AppendTable) at one moment, as a run.
 
 use super::{
-    append_shard::AppendShard, append_table::Shared, grow::PAIRS_MAX, line::Pair, order,
+    append_shard::AppendShard, line::Pair, order, scratch::PAIRS_MAX, shards::Shards,
     slabs::Reference,
 };
 use crate::{
@@ -22,21 +22,22 @@ const BYTES_MAX: usize = 1 << 16;
 /// dropped, a few blocks with each change, or by `compact`. Values are not copied.
 #[derive(Debug)]
 pub struct AppendSnapshot {
-    shared: Arc<Shared>,
+    shards: Arc<Shards<AppendShard>>,
+    seed: Seed,
     /// The number of the snapshot in each shard.
     epochs: Vec<u32>,
     summary: Summary,
 }
 
 impl AppendSnapshot {
-    pub(super) fn begin(shared: Arc<Shared>) -> Result<AppendSnapshot> {
-        let (mut epochs, mut summary) = (Vec::with_capacity(shared.shards.len()), Summary::EMPTY);
-        let begun = shared.shards.write_all().iter_mut().try_for_each(|shard| {
+    pub(super) fn begin(shards: Arc<Shards<AppendShard>>, seed: Seed) -> Result<AppendSnapshot> {
+        let (mut epochs, mut summary) = (Vec::with_capacity(shards.len()), Summary::EMPTY);
+        let begun = shards.write_all().iter_mut().try_for_each(|shard| {
             epochs.push(shard.index.begin_snapshot()?);
             summary = summary.union(shard.summary());
             Ok(())
         });
-        let snapshot = AppendSnapshot { shared, epochs, summary };
+        let snapshot = AppendSnapshot { shards, seed, epochs, summary };
         begun.map(|()| snapshot)
     }
 
@@ -78,7 +79,7 @@ impl AppendSnapshot {
 impl Drop for AppendSnapshot {
     fn drop(&mut self) {
         for (shard, epoch) in self.epochs.iter().enumerate() {
-            self.shared.shards.write(shard).index.end_snapshot(*epoch);
+            self.shards.write(shard).index.end_snapshot(*epoch);
         }
     }
 }
@@ -97,7 +98,7 @@ struct Place {
 pub struct AppendRun {
     snapshot: AppendSnapshot,
     shard: usize,
-    /// The pairs of the current group, in order, of which the first `read` are copied.
+    /// The pairs of the current group, in order, scratch::PAIRS_MAX, shards::Shards, of which the first `read` are copied.
     pairs: Vec<Pair>,
     buffer: Vec<Pair>,
     read: usize,
@@ -119,7 +120,7 @@ impl AppendRun {
                 return false;
             }
         }
-        let shard = self.snapshot.shared.shards.read(self.shard);
+        let shard = self.snapshot.shards.read(self.shard);
         let rest = &self.pairs[self.read..];
         let next = &rest[..rest.len().min(ENTRIES_MAX)];
         next.iter().for_each(|pair| shard.values.slabs.prefetch(Reference(pair.value)));
@@ -128,7 +129,7 @@ impl AppendRun {
             let key_len = shard.values.read(Reference(pair.value), &mut self.bytes);
             let (value_start, end) = (key_start + key_len, self.bytes.len());
             let key = &self.bytes[key_start..value_start];
-            let hash = KeyHash::of(key, self.snapshot.shared.seed);
+            let hash = KeyHash::of(key, self.snapshot.seed);
             self.entries.push(Place { hash, key_start, value_start, end });
             self.read += 1;
             if end >= BYTES_MAX {
@@ -141,7 +142,7 @@ impl AppendRun {
     /// Reads and sorts the next group; returns `false` at the end.
     fn next_group(&mut self) -> bool {
         let Some(epoch) = self.snapshot.epochs.get(self.shard) else { return false };
-        let shards = &self.snapshot.shared.shards;
+        let shards = &self.snapshot.shards;
         self.read = 0;
         let depth = shards.write(self.shard).index.next_of_snapshot(*epoch, &mut self.pairs);
         let Some(depth) = depth else {
@@ -150,7 +151,7 @@ impl AppendRun {
         };
         order::by_hash(&mut self.pairs, &mut self.buffer, depth);
         if self.pairs.windows(2).any(|two| two[0].hash == two[1].hash) {
-            sort_equal(&mut self.pairs, &shards.read(self.shard), self.snapshot.shared.seed);
+            sort_equal(&mut self.pairs, &shards.read(self.shard), self.snapshot.seed);
         }
         true
     }
@@ -171,7 +172,7 @@ fn sort_equal(pairs: &mut [Pair], shard: &AppendShard, seed: Seed) {
 
 impl Run for AppendRun {
     fn seed(&self) -> Seed {
-        self.snapshot.shared.seed
+        self.snapshot.seed
     }
 
     fn summary(&self) -> Summary {

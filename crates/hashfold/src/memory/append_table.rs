@@ -31,14 +31,11 @@ use std::sync::{Arc, Mutex};
 /// # Ok::<(), hashfold::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct AppendTable(Arc<Shared>);
-
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) shards: Shards<AppendShard>,
-    pub(super) seed: Seed,
+pub struct AppendTable {
+    shards: Arc<Shards<AppendShard>>,
+    seed: Seed,
     /// Held by the one compaction at a time.
-    compacting: Mutex<()>,
+    compacting: Arc<Mutex<()>>,
 }
 
 impl AppendTable {
@@ -50,18 +47,18 @@ impl AppendTable {
         // References have 48 bits.
         let options = MemoryOptions { wide_values: false, ..options };
         let shards = Shards::new(&options, |regions| AppendShard::new(&options, regions))?;
-        let compacting = Mutex::new(());
-        Ok(AppendTable(Arc::new(Shared { shards, seed: options.seed, compacting })))
+        let (shards, compacting) = (Arc::new(shards), Arc::default());
+        Ok(AppendTable { shards, seed: options.seed, compacting })
     }
 
     /// Returns the seed that keys are hashed with.
     pub fn seed(&self) -> Seed {
-        self.0.seed
+        self.seed
     }
 
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
-        KeyHash::of(key, self.0.seed).high()
+        KeyHash::of(key, self.seed).high()
     }
 
     /// Inserts a key, or replaces its value; returns whether the key was there.
@@ -71,7 +68,7 @@ impl AppendTable {
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
         let hash = self.hash(key);
-        self.0.shards.write(self.0.shards.of(hash)).put(hash, key, value)
+        self.shards.write(self.shards.of(hash)).put(hash, key, value)
     }
 
     /// Inserts keys, or replaces their values. Of equal keys, the last one counts.
@@ -89,7 +86,7 @@ impl AppendTable {
     pub fn append(&self, key: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> Result<()> {
         let (key, bytes) = (key.as_ref(), bytes.as_ref());
         let hash = self.hash(key);
-        self.0.shards.write(self.0.shards.of(hash)).append(hash, key, bytes)
+        self.shards.write(self.shards.of(hash)).append(hash, key, bytes)
     }
 
     /// Adds bytes to the values of keys, in the order of `records` for each key; the more at once, the faster.
@@ -107,8 +104,8 @@ impl AppendTable {
         change: impl Fn(&mut AppendShard, u64, &[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
         let hashes = entries.iter().map(|(key, _)| self.hash(key.as_ref()));
-        self.0.shards.in_batches(hashes, |shard, batch| {
-            let mut shard = self.0.shards.write(shard);
+        self.shards.in_batches(hashes, |shard, batch| {
+            let mut shard = self.shards.write(shard);
             shard.prefetch(&hashes_of(batch)[..batch.len()]);
             for (position, hash) in batch {
                 let (key, value) = &entries[*position];
@@ -122,7 +119,7 @@ impl AppendTable {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
         let key = key.as_ref();
         let hash = self.hash(key);
-        let shard = self.0.shards.read(self.0.shards.of(hash));
+        let shard = self.shards.read(self.shards.of(hash));
         shard.find(hash, key).map(|found| value_of(&shard, found.value))
     }
 
@@ -133,8 +130,8 @@ impl AppendTable {
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], values: &mut [Option<Vec<u8>>]) {
         assert_eq!(keys.len(), values.len(), "a value for each key");
         let hashes = keys.iter().map(|key| self.hash(key.as_ref()));
-        let done = self.0.shards.in_batches(hashes, |shard, batch| {
-            let shard = self.0.shards.read(shard);
+        let done = self.shards.in_batches(hashes, |shard, batch| {
+            let shard = self.shards.read(shard);
             shard.prefetch(&hashes_of(batch)[..batch.len()]);
             for (position, hash) in batch {
                 let found = shard.find(*hash, keys[*position].as_ref());
@@ -149,7 +146,7 @@ impl AppendTable {
     pub fn contains(&self, key: impl AsRef<[u8]>) -> bool {
         let key = key.as_ref();
         let hash = self.hash(key);
-        self.0.shards.read(self.0.shards.of(hash)).find(hash, key).is_some()
+        self.shards.read(self.shards.of(hash)).find(hash, key).is_some()
     }
 
     /// Removes the first bytes of a value, so that at most `keep` bytes stay. Returns the number of bytes removed, or
@@ -175,7 +172,7 @@ impl AppendTable {
     ) -> Result<Option<usize>> {
         let key = key.as_ref();
         let hash = self.hash(key);
-        self.0.shards.write(self.0.shards.of(hash)).trim(hash, key, drop)
+        self.shards.write(self.shards.of(hash)).trim(hash, key, drop)
     }
 
     /// Removes a key; returns whether it was there.
@@ -185,12 +182,12 @@ impl AppendTable {
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         let hash = self.hash(key);
-        self.0.shards.write(self.0.shards.of(hash)).remove(hash, key)
+        self.shards.write(self.shards.of(hash)).remove(hash, key)
     }
 
     /// Returns the number of keys.
     pub fn len(&self) -> u64 {
-        (0..self.0.shards.len()).map(|shard| self.0.shards.read(shard).index.count).sum()
+        (0..self.shards.len()).map(|shard| self.shards.read(shard).index.count).sum()
     }
 
     /// Whether there are no keys.
@@ -201,15 +198,15 @@ impl AppendTable {
     /// Returns the figures of the table.
     pub fn stat(&self) -> AppendStats {
         let mut stats = AppendStats::default();
-        for shard in 0..self.0.shards.len() {
-            self.0.shards.read(shard).add_to(&mut stats);
+        for shard in 0..self.shards.len() {
+            self.shards.read(shard).add_to(&mut stats);
         }
         stats
     }
 
     /// Returns the number of a key's shard. Threads that change different shards do not wait for each other.
     pub fn shard(&self, key: impl AsRef<[u8]>) -> usize {
-        self.0.shards.of(self.hash(key.as_ref()))
+        self.shards.of(self.hash(key.as_ref()))
     }
 
     /// Begins a snapshot: all entries at this moment, while writers go on.
@@ -217,7 +214,7 @@ impl AppendTable {
     /// # Errors
     /// `Limit` after 2^32 snapshots.
     pub fn snapshot(&self) -> Result<AppendSnapshot> {
-        AppendSnapshot::begin(self.0.clone())
+        AppendSnapshot::begin(self.shards.clone(), self.seed)
     }
 
     /// Puts the entries of a run, and removes the keys of its tombstones. A run with this table's seed is the fastest.
@@ -226,12 +223,12 @@ impl AppendTable {
     /// # Errors
     /// Those of [`AppendTable::put`] and of the run; some entries are restored then.
     pub fn restore(&self, mut run: impl Run, watch: &Watch) -> Result<()> {
-        let is_hashed = run.seed() == self.0.seed;
+        let is_hashed = run.seed() == self.seed;
         let mut steps = watch.steps();
         while run.advance()? {
             let entry = run.entry();
             let hash = if is_hashed { entry.hash.high() } else { self.hash(entry.key) };
-            let mut shard = self.0.shards.write(self.0.shards.of(hash));
+            let mut shard = self.shards.write(self.shards.of(hash));
             match entry.value {
                 Some(value) => drop(shard.put(hash, entry.key, value)?),
                 None => drop(shard.remove(hash, entry.key)?),
@@ -247,13 +244,13 @@ impl AppendTable {
     /// # Errors
     /// `Memory` if the budget is exhausted; the error of `watch`. The values are all there then.
     pub fn compact(&self, watch: &Watch) -> Result<()> {
-        let _one = self.0.compacting.lock().expect("nothing panics under this lock");
+        let _one = self.compacting.lock().expect("nothing panics under this lock");
         let mut steps = watch.steps();
-        for shard in 0..self.0.shards.len() {
-            while self.0.shards.write(shard).free_deferred() {}
-            let leaving = self.0.shards.write(shard).values.slabs.begin_leaving(FILL_MIN);
+        for shard in 0..self.shards.len() {
+            while self.shards.write(shard).free_deferred() {}
+            let leaving = self.shards.write(shard).values.slabs.begin_leaving(FILL_MIN);
             let done = if leaving > 0 { self.leave(shard, &mut steps) } else { Ok(()) };
-            self.0.shards.write(shard).values.slabs.end_leaving();
+            self.shards.write(shard).values.slabs.end_leaving();
             done?;
         }
         steps.finish()
@@ -262,9 +259,9 @@ impl AppendTable {
     /// Moves values of a shard, group by group.
     fn leave(&self, shard: usize, steps: &mut Steps) -> Result<()> {
         let mut pairs = Vec::new();
-        let (mut next, end) = self.0.shards.read(shard).index.range();
+        let (mut next, end) = self.shards.read(shard).index.range();
         loop {
-            let last = self.0.shards.write(shard).leave_group(next, &mut pairs)?;
+            let last = self.shards.write(shard).leave_group(next, &mut pairs)?;
             steps.step()?;
             if last == end {
                 return Ok(());

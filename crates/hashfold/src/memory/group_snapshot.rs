@@ -1,8 +1,9 @@
 //! The pairs of a [`GroupTable`](super::GroupTable) at one moment, in the order of their hashes.
 
-use super::{group_table::Shared, grow::PAIRS_MAX, line::Pair, mix::unmix, order};
+use super::{index::Index, line::Pair, mix::unmix, order, scratch::PAIRS_MAX, shards::Shards};
 use crate::{
     error::Result,
+    key::Seed,
     run::{Sorted, Sorter},
 };
 use std::sync::Arc;
@@ -29,7 +30,8 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct GroupSnapshot {
-    shared: Arc<Shared>,
+    shards: Arc<Shards<Index>>,
+    seed: Seed,
     /// The number of the snapshot in each shard.
     epochs: Vec<u32>,
     shard: usize,
@@ -38,14 +40,15 @@ pub struct GroupSnapshot {
 }
 
 impl GroupSnapshot {
-    pub(super) fn begin(shared: Arc<Shared>) -> Result<GroupSnapshot> {
-        let mut epochs = Vec::with_capacity(shared.shards.len());
-        let begun = shared.shards.write_all().iter_mut().try_for_each(|index| {
+    pub(super) fn begin(shards: Arc<Shards<Index>>, seed: Seed) -> Result<GroupSnapshot> {
+        let mut epochs = Vec::with_capacity(shards.len());
+        let begun = shards.write_all().iter_mut().try_for_each(|index| {
             epochs.push(index.begin_snapshot()?);
             Ok(())
         });
         let pairs = || Vec::with_capacity(PAIRS_MAX);
-        let snapshot = GroupSnapshot { shared, epochs, shard: 0, pairs: pairs(), buffer: pairs() };
+        let snapshot =
+            GroupSnapshot { shards, seed, epochs, shard: 0, pairs: pairs(), buffer: pairs() };
         begun.map(|()| snapshot)
     }
 
@@ -53,7 +56,7 @@ impl GroupSnapshot {
     pub fn next_group(&mut self, pairs: &mut Vec<(u64, u64)>) -> bool {
         pairs.clear();
         while let Some(epoch) = self.epochs.get(self.shard) {
-            let mut index = self.shared.shards.write(self.shard);
+            let mut index = self.shards.write(self.shard);
             let depth = index.next_of_snapshot(*epoch, &mut self.pairs);
             drop(index);
             let Some(depth) = depth else {
@@ -61,7 +64,7 @@ impl GroupSnapshot {
                 continue;
             };
             order::by_hash(&mut self.pairs, &mut self.buffer, depth);
-            let seed = self.shared.options.seed;
+            let seed = self.seed;
             pairs.extend(self.pairs.iter().map(|pair| (unmix(pair.hash, seed), pair.value)));
             return true;
         }
@@ -86,7 +89,7 @@ impl GroupSnapshot {
 impl Drop for GroupSnapshot {
     fn drop(&mut self) {
         for (shard, epoch) in self.epochs.iter().enumerate() {
-            self.shared.shards.write(shard).end_snapshot(*epoch);
+            self.shards.write(shard).end_snapshot(*epoch);
         }
     }
 }

@@ -34,12 +34,9 @@ use std::{array, sync::Arc};
 /// # Ok::<(), hashfold::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct GroupTable(Arc<Shared>);
-
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) shards: Shards<Index>,
-    pub(super) options: MemoryOptions,
+pub struct GroupTable {
+    shards: Arc<Shards<Index>>,
+    options: MemoryOptions,
     value_max: u64,
 }
 
@@ -51,15 +48,15 @@ impl GroupTable {
     pub fn new(options: MemoryOptions) -> Result<GroupTable> {
         let shards = Shards::new(&options, |regions| Index::new(&options, regions))?;
         let value_max = if options.wide_values { u64::MAX } else { NARROW_VALUE_MAX };
-        Ok(GroupTable(Arc::new(Shared { shards, options, value_max })))
+        Ok(GroupTable { shards: Arc::new(shards), options, value_max })
     }
 
     fn hash(&self, key: u64) -> u64 {
-        mix(key, self.0.options.seed)
+        mix(key, self.options.seed)
     }
 
     fn check(&self, value: u64) -> Result<()> {
-        let limit = self.0.value_max;
+        let limit = self.value_max;
         if value <= limit {
             return Ok(());
         }
@@ -74,7 +71,7 @@ impl GroupTable {
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
         self.check(value)?;
         let hash = self.hash(key);
-        self.0.shards.write(self.0.shards.of(hash)).put(Pair { hash, value })
+        self.shards.write(self.shards.of(hash)).put(Pair { hash, value })
     }
 
     /// Inserts keys, or replaces their values. Of equal keys, the last one counts.
@@ -85,8 +82,8 @@ impl GroupTable {
     pub fn put_many(&self, pairs: &[(u64, u64)]) -> Result<()> {
         pairs.iter().try_for_each(|(_, value)| self.check(*value))?;
         let hashes = pairs.iter().map(|(key, _)| self.hash(*key));
-        self.0.shards.in_batches(hashes, |shard, batch| {
-            let mut index = self.0.shards.write(shard);
+        self.shards.in_batches(hashes, |shard, batch| {
+            let mut index = self.shards.write(shard);
             index.prefetch(&hashes_of(batch)[..batch.len()]);
             for (position, hash) in batch {
                 index.put(Pair { hash: *hash, value: pairs[*position].1 })?;
@@ -99,7 +96,7 @@ impl GroupTable {
     #[inline]
     pub fn get(&self, key: u64) -> Option<u64> {
         let hash = self.hash(key);
-        let index = self.0.shards.read(self.0.shards.of(hash));
+        let index = self.shards.read(self.shards.of(hash));
         index.find(hash, |_| true).map(|found| found.value)
     }
 
@@ -110,8 +107,8 @@ impl GroupTable {
     pub fn get_many(&self, keys: &[u64], values: &mut [Option<u64>]) {
         assert_eq!(keys.len(), values.len(), "a value for each key");
         let hashes = keys.iter().map(|key| self.hash(*key));
-        let done = self.0.shards.in_batches(hashes, |shard, batch| {
-            let index = self.0.shards.read(shard);
+        let done = self.shards.in_batches(hashes, |shard, batch| {
+            let index = self.shards.read(shard);
             index.prefetch(&hashes_of(batch)[..batch.len()]);
             for (position, hash) in batch {
                 values[*position] = index.find(*hash, |_| true).map(|found| found.value);
@@ -127,7 +124,7 @@ impl GroupTable {
     /// `Memory` if a snapshot needs a copy of a group and the budget is exhausted; nothing is changed then.
     pub fn remove(&self, key: u64) -> Result<Option<u64>> {
         let hash = self.hash(key);
-        let mut index = self.0.shards.write(self.0.shards.of(hash));
+        let mut index = self.shards.write(self.shards.of(hash));
         remove(&mut index, hash)
     }
 
@@ -138,8 +135,8 @@ impl GroupTable {
     pub fn remove_many(&self, keys: &[u64]) -> Result<u64> {
         let mut count = 0;
         let hashes = keys.iter().map(|key| self.hash(*key));
-        self.0.shards.in_batches(hashes, |shard, batch| {
-            let mut index = self.0.shards.write(shard);
+        self.shards.in_batches(hashes, |shard, batch| {
+            let mut index = self.shards.write(shard);
             index.prefetch(&hashes_of(batch)[..batch.len()]);
             for (_, hash) in batch {
                 count += u64::from(remove(&mut index, *hash)?.is_some());
@@ -151,7 +148,7 @@ impl GroupTable {
 
     /// Returns the number of keys.
     pub fn len(&self) -> u64 {
-        (0..self.0.shards.len()).map(|shard| self.0.shards.read(shard).count).sum()
+        (0..self.shards.len()).map(|shard| self.shards.read(shard).count).sum()
     }
 
     /// Whether there are no keys.
@@ -162,15 +159,15 @@ impl GroupTable {
     /// Returns the figures of the table.
     pub fn stat(&self) -> GroupStats {
         let mut stats = GroupStats::default();
-        for shard in 0..self.0.shards.len() {
-            stats.add(&self.0.shards.read(shard));
+        for shard in 0..self.shards.len() {
+            stats.add(&self.shards.read(shard));
         }
         stats
     }
 
     /// Returns the number of a key's shard. Threads that change different shards do not wait for each other.
     pub fn shard(&self, key: u64) -> usize {
-        self.0.shards.of(self.hash(key))
+        self.shards.of(self.hash(key))
     }
 
     /// Begins a snapshot: all pairs at this moment, while writers go on.
@@ -178,7 +175,7 @@ impl GroupTable {
     /// # Errors
     /// `Limit` after 2^32 snapshots.
     pub fn snapshot(&self) -> Result<GroupSnapshot> {
-        GroupSnapshot::begin(self.0.clone())
+        GroupSnapshot::begin(self.shards.clone(), self.options.seed)
     }
 
     /// Inserts the entries of a run, such as one of [`GroupSnapshot::scan`]: keys and values of 8 bytes, little-endian.
@@ -187,7 +184,7 @@ impl GroupTable {
     /// # Errors
     /// `Field` for other entries; the errors of [`GroupTable::put_many`] and of the run.
     pub fn restore(&self, mut run: impl Run, watch: &Watch) -> Result<()> {
-        let mut pairs = Vec::with_capacity(BATCH * self.0.shards.len());
+        let mut pairs = Vec::with_capacity(BATCH * self.shards.len());
         let mut steps = watch.steps();
         while run.advance()? {
             let entry = run.entry();

@@ -12,25 +12,8 @@ use super::{
 use crate::error::Result;
 use std::hint::select_unpredictable;
 
-/// Maximum number of pairs in a group.
-pub(super) const PAIRS_MAX: usize = LINES_MAX * SLOTS_MAX;
-
 /// Number of chunks that are prefetched ahead of the one that is read.
 const AHEAD: usize = 2;
-
-/// Memory for building groups anew.
-#[derive(Debug)]
-pub(super) struct Scratch {
-    pairs: Vec<Pair>,
-    lines: [Vec<Line>; 2],
-}
-
-impl Default for Scratch {
-    fn default() -> Scratch {
-        let lines = || vec![[0; LINE_BYTES]; LINES_MAX];
-        Scratch { pairs: Vec::with_capacity(PAIRS_MAX + SLOTS_MAX), lines: [lines(), lines()] }
-    }
-}
 
 impl Index {
     /// Lets the group of `hash` grow, or splits it.

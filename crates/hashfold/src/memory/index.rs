@@ -9,12 +9,13 @@
 use super::{
     MemoryOptions,
     arena::Arena,
-    copies::Snapshots,
     displace::{self, Lines},
     group::{self, CHUNK_BYTES, CHUNK_LINES, REGION_BITS},
     kernel,
     line::{self, Format, LINE_BYTES, Line, Pair},
+    scratch::Scratch,
     shape::Shape,
+    snapshots::Snapshots,
 };
 use crate::{cpu::Instructions, error::Result};
 use std::ops::Range;
@@ -48,7 +49,7 @@ pub(super) struct Index {
     /// Number of pairs in these groups.
     pub(super) moved: u64,
     /// Memory for building a group anew.
-    pub(super) scratch: super::grow::Scratch,
+    pub(super) scratch: Scratch,
 }
 
 /// A pair in its place, until the index changes.
@@ -116,7 +117,7 @@ impl Index {
             count: 0,
             rebuilds: 0,
             moved: 0,
-            scratch: super::grow::Scratch::default(),
+            scratch: Scratch::default(),
         })
     }
 

@@ -33,9 +33,11 @@ mod line;
 mod mix;
 mod options;
 mod order;
+mod scratch;
 mod shape;
 mod shards;
 mod slabs;
+mod snapshots;
 mod stat;
 #[cfg(test)]
 mod tests;
