@@ -123,6 +123,20 @@ impl AppendTable {
         shard.find(hash, key).map(|found| value_of(&shard, found.value))
     }
 
+    /// Replaces `value` by the value of a key, if it is there, and returns whether it is. For many lookups without as many
+    /// allocations.
+    pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> bool {
+        let key = key.as_ref();
+        let hash = self.hash(key);
+        let shard = self.shards.read(self.shards.of(hash));
+        let found = shard.find(hash, key);
+        if let Some(found) = found {
+            value.clear();
+            shard.values.read_value(Reference(found.value), value);
+        }
+        found.is_some()
+    }
+
     /// Sets `values[i]` to the value of `keys[i]`.
     ///
     /// # Panics

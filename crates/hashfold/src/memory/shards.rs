@@ -4,10 +4,8 @@ use super::{MemoryOptions, group::REGION_BITS, index::BATCH};
 use crate::error::Result;
 use std::{
     ops::Range,
-    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
-
-const LOCK: &str = "nothing panics under this lock";
 
 /// Parts of a table, by the first bits of hashes.
 #[derive(Debug)]
@@ -48,13 +46,13 @@ impl<T> Shards<T> {
     /// Locks a shard for reading.
     #[inline]
     pub(super) fn read(&self, shard: usize) -> RwLockReadGuard<'_, T> {
-        self.all[shard].read().expect(LOCK)
+        self.all[shard].read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks a shard for changes.
+    /// Locks a shard for changes. Only a function of the caller may panic under this lock, and it runs before a change.
     #[inline]
     pub(super) fn write(&self, shard: usize) -> RwLockWriteGuard<'_, T> {
-        self.all[shard].write().expect(LOCK)
+        self.all[shard].write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks all shards for changes, in order.
@@ -74,23 +72,21 @@ impl<T> Shards<T> {
         mut visit: impl FnMut(usize, &[(usize, u64)]) -> Result<()>,
     ) -> Result<()> {
         let shards = self.len();
-        let mut waiting = vec![[(0, 0); BATCH]; shards];
-        let mut counts = vec![0; shards];
+        let mut waiting = vec![Vec::new(); shards];
         for (position, hash) in hashes.enumerate() {
             let shard = self.of(hash);
-            waiting[shard][counts[shard]] = (position, hash);
-            counts[shard] += 1;
-            if counts[shard] == BATCH {
-                counts[shard] = 0;
-                visit(shard, &waiting[shard])?;
+            let batch = &mut waiting[shard];
+            if batch.capacity() == 0 {
+                batch.reserve_exact(BATCH);
+            }
+            batch.push((position, hash));
+            if batch.len() == BATCH {
+                visit(shard, batch)?;
+                batch.clear();
             }
         }
-        for shard in 0..shards {
-            if counts[shard] > 0 {
-                visit(shard, &waiting[shard][..counts[shard]])?;
-            }
-        }
-        Ok(())
+        let mut left = waiting.iter().enumerate().filter(|(_, batch)| !batch.is_empty());
+        left.try_for_each(|(shard, batch)| visit(shard, batch))
     }
 }
 

@@ -166,7 +166,7 @@ impl Slabs {
                 continue;
             };
             let state = &mut self.states[page as usize];
-            if usize::from(state.class) != class || state.free == 0 || state.leaving {
+            if usize::from(state.class) != class || state.free == 0 {
                 self.open[class].pop();
                 continue;
             }
@@ -311,6 +311,7 @@ impl Slabs {
             if used[class].div_ceil(blocks(class)) < pages.len() {
                 leaving += pages.len();
                 pages.iter().for_each(|page| self.states[*page as usize].leaving = true);
+                self.open[class].retain(|page| !self.states[*page as usize].leaving);
             }
         }
         leaving
@@ -326,10 +327,8 @@ impl Slabs {
     pub(super) fn end_leaving(&mut self) {
         for (page, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.leaving) {
             state.leaving = false;
-            let open = &mut self.open[usize::from(state.class)];
-            // A page that is listed already was not looked at since it was chosen.
-            if state.free > 0 && !open.contains(&(page as u32)) {
-                open.push(page as u32);
+            if state.free > 0 {
+                self.open[usize::from(state.class)].push(page as u32);
             }
         }
     }

@@ -262,7 +262,12 @@ fn change(table: &AppendTable, expected: &mut HashMap<Vec<u8>, Vec<u8>>, numbers
             }
         }
         8 => assert_eq!(table.remove(&key).unwrap(), expected.remove(&key).is_some()),
-        _ => assert_eq!(table.get(&key), expected.get(&key).cloned()),
+        _ => {
+            let mut found = vec![1];
+            assert_eq!(table.get_into(&key, &mut found), expected.contains_key(&key));
+            assert_eq!(&found, expected.get(&key).unwrap_or(&vec![1]));
+            assert_eq!(table.get(&key), expected.get(&key).cloned());
+        }
     }
 }
 
@@ -420,4 +425,46 @@ fn readers_and_snapshots_go_on_beside_writers() {
         writers.into_iter().for_each(|writer| writer.join().unwrap());
     });
     assert!((0..1000).all(|key| table.get(text(key)).unwrap().len() == 96));
+}
+
+/// A function of the caller that panics changes nothing, and the table can be used.
+#[test]
+fn a_panic_of_the_caller_changes_nothing() {
+    let table = AppendTable::new(MemoryOptions::default()).unwrap();
+    table.put("a", "value").unwrap();
+    std::thread::scope(|scope| {
+        let panics = scope.spawn(|| table.trim_with("a", |_| panic!("on purpose")));
+        assert!(panics.join().is_err());
+    });
+    assert_eq!(table.trim("a", 3).unwrap(), Some(2));
+    assert_eq!(table.get("a").as_deref(), Some(&b"lue"[..]));
+}
+
+/// Writers of different threads, and a snapshot of numbers beside them.
+#[test]
+fn numbers_are_put_by_several_threads() {
+    let table = GroupTable::new(MemoryOptions { shards: 8, ..MemoryOptions::default() }).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let table = &table;
+            scope.spawn(move || {
+                for start in (0..30_000).step_by(100) {
+                    let pair = |i| (i * 3 + thread, i);
+                    table.put_many(&(start..start + 100).map(pair).collect::<Vec<_>>()).unwrap();
+                }
+            });
+        }
+        let (mut group, mut before) = (Vec::new(), 0);
+        for _ in 0..20 {
+            let (mut snapshot, mut count) = (table.snapshot().unwrap(), 0);
+            while snapshot.next_group(&mut group) {
+                assert!(group.iter().all(|(key, value)| key / 3 == *value));
+                count += group.len();
+            }
+            assert!(before <= count && count <= 90_000);
+            before = count;
+        }
+    });
+    assert!((0..90_000).all(|key| table.get(key) == Some(key / 3)));
+    assert_eq!((table.len(), table.stat().snapshot_bytes), (90_000, 0));
 }
