@@ -7,6 +7,7 @@
 //! | [`Store`] | tables with versions | data that change every hour or night, with rollback |
 //! | [`Filter`] | a set or multiset of fingerprints on flash | was this key seen before? |
 //! | [`Map`] | a mutable, crash-safe map on flash | keys that change one by one and must be durable at once |
+//! | [`memory::AppendTable`] | a table in RAM, values that grow, snapshots | many keys at once in RAM, appends, no pauses |
 //! | [`sketch::Hll`] | a few kilobytes in RAM | how many distinct keys, and how many in both of two sets? |
 //!
 //! [`open`] opens any data set for reading. For scans of key ranges, use another library, such as
@@ -78,6 +79,7 @@ pub mod io;
 pub mod key;
 pub mod manifest;
 pub mod map;
+pub mod memory;
 pub mod options;
 pub mod run;
 pub mod sketch;

@@ -199,10 +199,20 @@ pub(crate) fn reset_peak_rss() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
+/// Returns the RSS in bytes.
+pub(crate) fn rss_bytes() -> f64 {
+    status_kib("VmRSS:") * 1024.0
+}
+
 /// Returns the peak RSS in MiB.
 pub(crate) fn peak_rss_mib() -> f64 {
+    status_kib("VmHWM:") / 1024.0
+}
+
+/// Returns a size that the kernel reports for this process, in KiB.
+fn status_kib(name: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
-    kib.unwrap_or(f64::NAN) / 1024.0
+    let line = status.lines().find(|line| line.starts_with(name));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    kib.unwrap_or(f64::NAN)
 }

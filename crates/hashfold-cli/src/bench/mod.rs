@@ -7,6 +7,7 @@ mod hot;
 mod input;
 mod map;
 mod measure;
+mod memory;
 mod pairs;
 #[cfg(feature = "columnar")]
 mod parquet;
@@ -50,6 +51,8 @@ enum Part {
     Map(MapBench),
     /// Measure sketches: inserts, intersections, a sketch for each group of rows
     Sketch(SketchBench),
+    /// Measure tables in RAM: puts, lookups, appends, their pauses and their memory
+    Memory(MemoryBench),
     /// Measure servers: lookups, overload, publishing and transfers under readers
     #[cfg(all(feature = "deploy", feature = "serve"))]
     Serve(ServeBench),
@@ -311,6 +314,42 @@ pub(crate) struct SketchBench {
     pub(crate) json: bool,
 }
 
+/// Options for measuring tables in RAM.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryBench {
+    /// Keys of the table of numbers; needs 17 bytes of memory per key
+    #[arg(long, default_value = "20e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) keys: u64,
+
+    /// Keys of the table that is appended to; needs 90 bytes of memory per key
+    #[arg(long, default_value = "5e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) chains: u64,
+
+    /// Part of its slots that a group of keys fills before it grows, 0.5 to 0.95
+    #[arg(long, default_value_t = 0.87, value_name = "PART")]
+    pub(crate) load: f64,
+
+    /// Group of measurements; may be repeated [default: all]
+    #[arg(long, value_name = "GROUP", value_parser = ["group", "append"])]
+    pub(crate) only: Vec<String>,
+
+    /// Number of rounds; more than one print medians and ranges, at the end
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+
+    /// Seed of the generated keys
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Threads that populate memory ahead of its use, besides the main one
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = units::parse_threads)]
+    pub(crate) threads: usize,
+
+    /// Print one JSON object per measurement
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Options for measuring servers.
 #[cfg(all(feature = "deploy", feature = "serve"))]
 #[derive(Debug, Args)]
@@ -391,6 +430,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         Part::Sketch(bench) => {
             let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
             in_rounds(&report, bench.rounds, || sketch::run(bench, &report))?;
+        }
+        Part::Memory(bench) => {
+            let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
+            in_rounds(&report, bench.rounds, || memory::run(bench, &report))?;
         }
         #[cfg(all(feature = "deploy", feature = "serve"))]
         Part::Serve(bench) => {

@@ -225,6 +225,36 @@ fn the_map_benchmark_prints_each_figure() {
 }
 
 #[test]
+fn the_memory_benchmark_prints_each_figure() {
+    let work = Work::new();
+    let figures = figures(&work, "bench memory --keys 30000 --chains 10000 --json");
+    let names = [
+        "memory.group.put_s",
+        "memory.group.put.p99_us",
+        "memory.group.put.p9999_us",
+        "memory.group.put.max_ms",
+        "memory.group.put.interval_ratio",
+        "memory.group.bytes_per_key",
+        "memory.group.rss_ratio",
+        "memory.group.moves",
+        "memory.group.get.hit_ns",
+        "memory.group.get.single.miss_ns",
+        "memory.group.dump_s",
+        "memory.group.remove_s",
+        "memory.append.records_s",
+        "memory.append.interval_ratio",
+        "memory.append.overhead_per_key",
+        "memory.append.rss_ratio",
+        "memory.append.fill",
+        "memory.append.scan_s",
+        "memory.append.removed_fill",
+        "memory.append.compacted_fill",
+        "memory.append.compact_s",
+    ];
+    check(&figures, names.into_iter());
+}
+
+#[test]
 fn the_sketch_benchmark_prints_each_figure() {
     let work = Work::new();
     let sizes = "--rows 200000 --groups 3000 --memory 1MiB --precision 10 --dir bench";

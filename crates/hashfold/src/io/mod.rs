@@ -26,6 +26,7 @@ mod os_file;
 mod pool;
 mod queue;
 mod seal;
+mod segment;
 #[cfg(test)]
 mod tests;
 mod uring;
@@ -33,7 +34,6 @@ mod whole;
 mod words;
 mod writer;
 
-pub(crate) use self::whole::new_name;
 pub use self::{
     buffer::{ALIGNMENT, Buffer},
     counting::{CountingDisk, Moved},
@@ -49,3 +49,4 @@ pub use self::{
     words::Words,
     writer::{Prepare, UNIT_SIZE, WRITER_BYTES_MAX, Writer},
 };
+pub(crate) use self::{segment::Segment, whole::new_name};

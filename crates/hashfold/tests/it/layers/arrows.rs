@@ -23,17 +23,18 @@ const CORE: [&str; 15] = [
 ];
 
 /// The parts, and the modules that each may use besides the core.
-const PARTS: [(&str, &[&str]); 6] = [
+const PARTS: [(&str, &[&str]); 7] = [
     ("table", &[]),
     ("filter", &[]),
     ("map", &[]),
     ("sketch", &[]),
+    ("memory", &[]),
     ("store", &["table", "filter"]),
     ("data_set", &["table", "filter", "map", "store"]),
 ];
 
 /// Files and folders with `unsafe` code.
-const UNSAFE: [&str; 10] = [
+const UNSAFE: [&str; 11] = [
     "filter/quotient/kernel.rs",
     "filter/cascade/kernel.rs",
     "io/",
@@ -44,6 +45,7 @@ const UNSAFE: [&str; 10] = [
     "filter/block/kernel.rs",
     "filter/merge/kernel.rs",
     "sketch/kernel.rs",
+    "memory/kernel.rs",
 ];
 
 /// Returns the modules that a module may use.

@@ -1,0 +1,118 @@
+//! Measures `GroupTable`: puts, lookups, the pairs in the order of hashes, removals.
+
+use super::{Intervals, MemoryBench, key, options};
+use crate::{
+    bench::{
+        ensure,
+        measure::{Report, rss_bytes, thread_seconds},
+        random::pick,
+        times::Times,
+    },
+    failure::Result,
+};
+use hashfold::memory::GroupTable;
+use std::time::Instant;
+
+/// Number of keys of a call.
+const BATCH: u64 = 256;
+
+/// Lookups in each measurement, at most.
+const LOOKUPS: u64 = 10_000_000;
+
+pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
+    let before = rss_bytes();
+    let table = GroupTable::new(options(bench))?;
+    put(bench, report, &table)?;
+    let (stats, keys) = (table.stat(), bench.keys);
+    ensure(table.len() == keys, || format!("{} of {keys} keys are there", table.len()))?;
+    let grown = rss_bytes() - before;
+    report.add("memory.group.bytes_per_key", stats.bytes as f64 / keys as f64, "bytes", keys, 0);
+    report.add("memory.group.rss_ratio", stats.bytes as f64 / grown, "ratio", keys, 0);
+    report.add("memory.group.moves", stats.moved_keys as f64 / keys as f64, "per put", keys, 0);
+    get(bench, report, &table)?;
+    dump(bench, report, &table)?;
+    remove(bench, report, &table)
+}
+
+fn put(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
+    let (keys, mut times, mut intervals) = (bench.keys, Times::new(), Intervals::default());
+    let mut pairs = Vec::new();
+    for start in (0..keys).step_by(BATCH as usize) {
+        let end = keys.min(start + BATCH);
+        pairs.clear();
+        pairs.extend((start..end).map(|i| (key(i, bench.seed), i)));
+        let begun = Instant::now();
+        table.put_many(&pairs)?;
+        let time = begun.elapsed();
+        times.add(time);
+        intervals.add(time, end, keys);
+    }
+    let (seconds, ratio) = intervals.finish();
+    report.add("memory.group.put_s", keys as f64 / seconds, "puts/s", keys, 0);
+    report.add("memory.group.put.p99_us", times.quantile_us(0.99), "us", keys, 0);
+    report.add("memory.group.put.p9999_us", times.quantile_us(0.9999), "us", keys, 0);
+    report.add("memory.group.put.max_ms", times.max_ms(), "ms", keys, 0);
+    report.add("memory.group.put.interval_ratio", ratio, "ratio", keys, 0);
+    Ok(())
+}
+
+/// Looks up keys that are there, and others, many at once and one by one.
+fn get(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
+    let count = LOOKUPS.min(bench.keys);
+    for (name, first) in [("hit", 0), ("miss", bench.keys)] {
+        let number = |i: u64| first + pick(i, bench.seed, bench.keys);
+        let expected = |i: u64| (first == 0).then(|| number(i));
+        let (mut many, mut single) = (0.0, 0.0);
+        for start in (0..count).step_by(BATCH as usize) {
+            let batch = start..count.min(start + BATCH);
+            let keys: Vec<_> = batch.clone().map(|i| key(number(i), bench.seed)).collect();
+            let mut found = vec![None; keys.len()];
+            let begun = thread_seconds();
+            table.get_many(&keys, &mut found);
+            let between = thread_seconds();
+            let same = keys.iter().zip(&found).all(|(key, found)| table.get(*key) == *found);
+            single += thread_seconds() - between;
+            many += between - begun;
+            let right = same && batch.zip(&found).all(|(i, found)| *found == expected(i));
+            ensure(right, || format!("a lookup of the keys from {start} on is wrong"))?;
+        }
+        for (kind, seconds) in [("", many), (".single", single)] {
+            let name = format!("memory.group.get{kind}.{name}_ns");
+            report.add(&name, seconds * 1e9 / count as f64, "ns", count, 0);
+        }
+    }
+    Ok(())
+}
+
+/// Reads all pairs in the order of hashes.
+fn dump(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
+    let mut snapshot = table.snapshot()?;
+    let (mut pairs, mut count, mut sum) = (Vec::new(), 0, 0_u64);
+    let begun = thread_seconds();
+    while snapshot.next_group(&mut pairs) {
+        count += pairs.len() as u64;
+        sum = pairs.iter().fold(sum, |sum, (_, value)| sum.wrapping_add(*value));
+    }
+    let seconds = thread_seconds() - begun;
+    let keys = bench.keys;
+    let expected = (0..keys).fold(0_u64, u64::wrapping_add);
+    ensure((count, sum) == (keys, expected), || format!("a snapshot has {count} of {keys} keys"))?;
+    report.add("memory.group.dump_s", keys as f64 / seconds, "keys/s", keys, 0);
+    Ok(())
+}
+
+/// Removes half of the keys.
+fn remove(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
+    let half = bench.keys / 2;
+    let (mut seconds, mut removed) = (0.0, 0);
+    for start in (0..half).step_by(BATCH as usize) {
+        let keys: Vec<_> = (start..half.min(start + BATCH)).map(|i| key(i, bench.seed)).collect();
+        let begun = thread_seconds();
+        removed += table.remove_many(&keys)?;
+        seconds += thread_seconds() - begun;
+    }
+    let left = table.len();
+    ensure(removed == half && left == bench.keys - half, || format!("{left} keys are left"))?;
+    report.add("memory.group.remove_s", half as f64 / seconds, "removals/s", half, 0);
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! A shard of an [`AppendTable`](super::AppendTable): an index from hashes to references, and the blocks that they
+//! lead to.
+
+use super::{
+    AppendStats, MemoryOptions,
+    index::{BATCH, Found, Index},
+    line::Pair,
+    slabs::{Reference, Slabs},
+    values::Values,
+};
+use crate::{
+    error::{ErrorKind, Result},
+    run::{SizeRange, Summary, VALUE_BYTES_MAX, check_sizes},
+};
+use std::ops::Range;
+
+/// Number of deferred blocks that a change frees at most: more than a change defers.
+const FREED_MAX: usize = 8;
+
+/// An index and its blocks.
+#[derive(Debug)]
+pub(super) struct AppendShard {
+    pub(super) index: Index,
+    pub(super) values: Values,
+    /// Total size of all keys and values, in bytes.
+    data_bytes: u64,
+    /// Sizes of all keys that were ever there.
+    key_sizes: SizeRange,
+    /// Sizes of all values that were ever there.
+    value_sizes: SizeRange,
+}
+
+impl AppendShard {
+    pub(super) fn new(options: &MemoryOptions, regions: Range<usize>) -> Result<AppendShard> {
+        let slabs = Slabs::new(&options.budget, options.executor.clone())?;
+        Ok(AppendShard {
+            index: Index::new(options, regions)?,
+            values: Values::new(slabs),
+            data_bytes: 0,
+            key_sizes: SizeRange::EMPTY,
+            value_sizes: SizeRange::EMPTY,
+        })
+    }
+
+    /// Finds a key.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Found> {
+        self.index.find(hash, |value| self.values.is_key(Reference(value), key))
+    }
+
+    /// Prepares for a change of the group of a hash, and frees some of what no snapshot needs any more.
+    #[inline]
+    fn prepare(&mut self, hash: u64) -> Result<()> {
+        let oldest = self.index.snapshots.oldest();
+        self.values.kept_for = oldest.map(|_| self.index.snapshots.epoch());
+        self.values.slabs.free_deferred(oldest, FREED_MAX);
+        self.index.prepare(hash)
+    }
+
+    /// Lets a key that was found lead to another reference.
+    #[inline]
+    fn replace(&mut self, hash: u64, found: Found, reference: Reference) {
+        if reference.0 != found.value {
+            let replaced = self.index.replace(hash, found, reference.0);
+            debug_assert!(replaced.is_ok(), "the group is prepared");
+        }
+    }
+
+    /// Inserts a key, or replaces its value; returns whether the key was there.
+    pub(super) fn put(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<bool> {
+        check_sizes(key, Some(value))?;
+        self.prepare(hash)?;
+        self.value_sizes.add(value.len());
+        let Some(found) = self.find(hash, key) else {
+            return self.insert(hash, key, value).map(|()| false);
+        };
+        let old = Reference(found.value);
+        let old_len = self.values.sizes(old).0;
+        if let Some(reference) = self.values.overwrite(old, value) {
+            self.replace(hash, found, reference);
+        } else {
+            let reference = self.values.store(key, value)?;
+            self.replace(hash, found, reference);
+            self.values.free(old);
+        }
+        self.data_bytes += value.len() as u64;
+        self.data_bytes -= old_len as u64;
+        Ok(true)
+    }
+
+    /// Inserts a key that is not there.
+    fn insert(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<()> {
+        let reference = self.values.store(key, value)?;
+        let inserted = self.index.insert(Pair { hash, value: reference.0 });
+        if inserted.is_err() {
+            self.values.free(reference);
+            return inserted;
+        }
+        self.key_sizes.add(key.len());
+        self.data_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    /// Adds bytes to the value of a key, which is inserted if it is not there.
+    #[inline]
+    pub(super) fn append(&mut self, hash: u64, key: &[u8], bytes: &[u8]) -> Result<()> {
+        check_sizes(key, Some(bytes))?;
+        self.prepare(hash)?;
+        let Some(found) = self.find(hash, key) else {
+            self.value_sizes.add(bytes.len());
+            return self.insert(hash, key, bytes);
+        };
+        let old = Reference(found.value);
+        let len = self.values.sizes(old).0 + bytes.len();
+        if len > VALUE_BYTES_MAX {
+            let (limit, got) = (VALUE_BYTES_MAX as u64, len as u64);
+            return Err(ErrorKind::Limit { what: "value size in bytes", limit, got }.into());
+        }
+        let reference = self.values.append(old, bytes)?;
+        self.replace(hash, found, reference);
+        self.value_sizes.add(len);
+        self.data_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Removes the first bytes of a value, as many as `drop` returns for it; returns their number, or `None` if the
+    /// key is not there.
+    pub(super) fn trim(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        drop: impl FnOnce(&[u8]) -> usize,
+    ) -> Result<Option<usize>> {
+        let Some(found) = self.find(hash, key) else { return Ok(None) };
+        let (old, mut value) = (Reference(found.value), Vec::new());
+        self.values.read_value(old, &mut value);
+        let dropped = drop(&value).min(value.len());
+        if dropped > 0 {
+            self.prepare(hash)?;
+            let reference = self.values.store(key, &value[dropped..])?;
+            self.replace(hash, found, reference);
+            self.values.free(old);
+            self.value_sizes.add(value.len() - dropped);
+            self.data_bytes -= dropped as u64;
+        }
+        Ok(Some(dropped))
+    }
+
+    /// Removes a key; returns whether it was there.
+    pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Result<bool> {
+        self.prepare(hash)?;
+        let Some(found) = self.find(hash, key) else { return Ok(false) };
+        let reference = Reference(found.value);
+        self.index.remove(hash, found)?;
+        self.data_bytes -= (self.values.sizes(reference).0 + key.len()) as u64;
+        self.values.free(reference);
+        Ok(true)
+    }
+
+    /// Prefetches what a batch of keys needs: the lines of the index, then the values.
+    #[inline]
+    pub(super) fn prefetch(&self, hashes: &[u64]) {
+        self.index.prefetch(hashes);
+        for hash in hashes {
+            if let Some(value) = self.index.first(*hash) {
+                self.values.slabs.prefetch(Reference(value));
+            }
+        }
+    }
+
+    /// Moves the values of the group of a hash that are to leave their pages; returns the last hash of the group.
+    pub(super) fn leave_group(&mut self, hash: u64, pairs: &mut Vec<Pair>) -> Result<u64> {
+        let last = self.index.group_at(hash, pairs);
+        pairs.retain(|pair| self.values.is_leaving(Reference(pair.value)));
+        for pair in pairs.iter() {
+            self.prepare(hash)?;
+            let moved = self.values.leave(Reference(pair.value))?;
+            let found = self.index.find(pair.hash, |value| value == pair.value);
+            self.replace(pair.hash, found.expect("the pair was gathered"), moved);
+        }
+        Ok(last)
+    }
+
+    /// Returns bounds on the entries.
+    pub(super) fn summary(&self) -> Summary {
+        let (keys, values) = (self.key_sizes, self.value_sizes);
+        Summary { entries_max: self.index.count, keys, values, bytes_max: self.data_bytes }
+    }
+
+    /// Frees some of the blocks that no snapshot needs any more; returns whether there were any.
+    pub(super) fn free_deferred(&mut self) -> bool {
+        let before = self.values.slabs.deferred();
+        let oldest = self.index.snapshots.oldest();
+        self.values.slabs.free_deferred(oldest, BATCH * FREED_MAX);
+        self.values.slabs.deferred() < before
+    }
+
+    /// Adds the figures of the shard.
+    pub(super) fn add_to(&self, stats: &mut AppendStats) {
+        let slabs = &self.values.slabs;
+        stats.keys += self.index.count;
+        stats.data_bytes += self.data_bytes;
+        stats.index_bytes += self.index.bytes();
+        stats.bytes += self.index.bytes() + slabs.bytes();
+        stats.block_bytes += slabs.block_bytes();
+        stats.page_bytes += slabs.page_bytes();
+        stats.deferred_blocks += slabs.deferred() as u64;
+        stats.snapshot_bytes += self.index.snapshots.bytes();
+        stats.groups += self.index.groups.units();
+        stats.rebuilds += self.index.rebuilds;
+    }
+}

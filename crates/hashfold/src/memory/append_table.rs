@@ -1,0 +1,295 @@
+//! The table from byte keys to values that grow.
+
+use super::{
+    AppendSnapshot, AppendStats, MemoryOptions, append_shard::AppendShard, group_table::hashes_of,
+    shards::Shards, slabs::Reference,
+};
+use crate::{
+    error::Result,
+    key::{KeyHash, Seed},
+    run::Run,
+    work::{Steps, Watch},
+};
+use std::sync::{Arc, Mutex};
+
+/// A table in RAM from keys to values, both any bytes, that can be appended to. Clones are the same table.
+///
+/// A value lies in one piece, in a block of the smallest size class that holds it, up to 32 KiB with its key; longer ones are
+/// chains of such blocks. Appending writes behind the last byte, or moves the value to the next class. A key needs about
+/// 17 bytes in large tables beside itself, its value, and the unused rest of its block. A shard has up to 16 GiB of values.
+///
+/// ```
+/// use hashfold::memory::{AppendTable, MemoryOptions};
+/// let clicks = AppendTable::new(MemoryOptions::default())?;
+/// clicks.append("eve", "a")?;
+/// clicks.append("eve", "bc")?;
+/// clicks.append_many(&[("eve", "d"), ("bob", "x")])?;
+/// assert_eq!(clicks.get("eve").as_deref(), Some(&b"abcd"[..]));
+/// clicks.trim("eve", 2)?; // the last two bytes stay
+/// assert_eq!(clicks.get("eve").as_deref(), Some(&b"cd"[..]));
+/// assert!(clicks.remove("bob")? && clicks.get("bob").is_none());
+/// # Ok::<(), hashfold::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct AppendTable {
+    shards: Arc<Shards<AppendShard>>,
+    seed: Seed,
+    /// Held by the one compaction at a time.
+    compacting: Arc<Mutex<()>>,
+}
+
+impl AppendTable {
+    /// Makes an empty table.
+    ///
+    /// # Errors
+    /// `Argument` for bad options; `Memory` if the budget is exhausted; errors of the system.
+    pub fn new(options: MemoryOptions) -> Result<AppendTable> {
+        // References have 48 bits.
+        let options = MemoryOptions { wide_values: false, ..options };
+        let shards = Shards::new(&options, |regions| AppendShard::new(&options, regions))?;
+        let (shards, compacting) = (Arc::new(shards), Arc::default());
+        Ok(AppendTable { shards, seed: options.seed, compacting })
+    }
+
+    /// Returns the seed that keys are hashed with.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        KeyHash::of(key, self.seed).high()
+    }
+
+    /// Inserts a key, or replaces its value; returns whether the key was there.
+    ///
+    /// # Errors
+    /// `Limit` if the key or the value is too long; `Memory` if the budget is exhausted. Nothing is changed then.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        let hash = self.hash(key);
+        self.shards.write(self.shards.of(hash)).put(hash, key, value)
+    }
+
+    /// Inserts keys, or replaces their values. Of equal keys, the last one counts.
+    ///
+    /// # Errors
+    /// Those of [`AppendTable::put`]; some of the keys are inserted then.
+    pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, entries: &[(K, V)]) -> Result<()> {
+        self.change_many(entries, |shard, hash, key, value| shard.put(hash, key, value).map(drop))
+    }
+
+    /// Adds bytes to the end of a key's value. A key that is not there is inserted.
+    ///
+    /// # Errors
+    /// `Limit` if the key or the value becomes too long; `Memory` if the budget is exhausted. Nothing is changed then.
+    pub fn append(&self, key: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> Result<()> {
+        let (key, bytes) = (key.as_ref(), bytes.as_ref());
+        let hash = self.hash(key);
+        self.shards.write(self.shards.of(hash)).append(hash, key, bytes)
+    }
+
+    /// Adds bytes to the values of keys, in the order of `records` for each key; the more at once, the faster.
+    ///
+    /// # Errors
+    /// Those of [`AppendTable::append`]; some of the records are appended then.
+    pub fn append_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, records: &[(K, V)]) -> Result<()> {
+        self.change_many(records, AppendShard::append)
+    }
+
+    #[inline]
+    fn change_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        entries: &[(K, V)],
+        change: impl Fn(&mut AppendShard, u64, &[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let hashes = entries.iter().map(|(key, _)| self.hash(key.as_ref()));
+        self.shards.in_batches(hashes, |shard, batch| {
+            let mut shard = self.shards.write(shard);
+            shard.prefetch(&hashes_of(batch)[..batch.len()]);
+            for (position, hash) in batch {
+                let (key, value) = &entries[*position];
+                change(&mut shard, *hash, key.as_ref(), value.as_ref())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the value of a key.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
+        let key = key.as_ref();
+        let hash = self.hash(key);
+        let shard = self.shards.read(self.shards.of(hash));
+        shard.find(hash, key).map(|found| value_of(&shard, found.value))
+    }
+
+    /// Replaces `value` by the value of a key, if it is there, and returns whether it is. For many lookups without as many
+    /// allocations.
+    pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> bool {
+        let key = key.as_ref();
+        let hash = self.hash(key);
+        let shard = self.shards.read(self.shards.of(hash));
+        let found = shard.find(hash, key);
+        if let Some(found) = found {
+            value.clear();
+            shard.values.read_value(Reference(found.value), value);
+        }
+        found.is_some()
+    }
+
+    /// Sets `values[i]` to the value of `keys[i]`.
+    ///
+    /// # Panics
+    /// If the slices have different lengths.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], values: &mut [Option<Vec<u8>>]) {
+        assert_eq!(keys.len(), values.len(), "a value for each key");
+        let hashes = keys.iter().map(|key| self.hash(key.as_ref()));
+        let done = self.shards.in_batches(hashes, |shard, batch| {
+            let shard = self.shards.read(shard);
+            shard.prefetch(&hashes_of(batch)[..batch.len()]);
+            for (position, hash) in batch {
+                let found = shard.find(*hash, keys[*position].as_ref());
+                values[*position] = found.map(|found| value_of(&shard, found.value));
+            }
+            Ok(())
+        });
+        debug_assert!(done.is_ok());
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> bool {
+        let key = key.as_ref();
+        let hash = self.hash(key);
+        self.shards.read(self.shards.of(hash)).find(hash, key).is_some()
+    }
+
+    /// Removes the first bytes of a value, so that at most `keep` bytes stay. Returns the number of bytes removed, or
+    /// `None` if the key is not there.
+    ///
+    /// # Errors
+    /// `Memory` if the budget is exhausted; nothing is changed then.
+    pub fn trim(&self, key: impl AsRef<[u8]>, keep: usize) -> Result<Option<usize>> {
+        self.trim_with(key, |value| value.len().saturating_sub(keep))
+    }
+
+    /// Removes the first bytes of a value, as many as `drop` returns for it: such as the records that are older than a
+    /// time. Returns their number, or `None` if the key is not there. A value of which nothing stays is empty.
+    ///
+    /// The key's shard is locked while `drop` runs: it must not use this table.
+    ///
+    /// # Errors
+    /// `Memory` if the budget is exhausted; nothing is changed then.
+    pub fn trim_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        drop: impl FnOnce(&[u8]) -> usize,
+    ) -> Result<Option<usize>> {
+        let key = key.as_ref();
+        let hash = self.hash(key);
+        self.shards.write(self.shards.of(hash)).trim(hash, key, drop)
+    }
+
+    /// Removes a key; returns whether it was there.
+    ///
+    /// # Errors
+    /// `Memory` if a snapshot needs a copy of a group and the budget is exhausted; nothing is changed then.
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        let hash = self.hash(key);
+        self.shards.write(self.shards.of(hash)).remove(hash, key)
+    }
+
+    /// Returns the number of keys.
+    pub fn len(&self) -> u64 {
+        (0..self.shards.len()).map(|shard| self.shards.read(shard).index.count).sum()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the figures of the table.
+    pub fn stat(&self) -> AppendStats {
+        let mut stats = AppendStats::default();
+        for shard in 0..self.shards.len() {
+            self.shards.read(shard).add_to(&mut stats);
+        }
+        stats
+    }
+
+    /// Returns the number of a key's shard. Threads that change different shards do not wait for each other.
+    pub fn shard(&self, key: impl AsRef<[u8]>) -> usize {
+        self.shards.of(self.hash(key.as_ref()))
+    }
+
+    /// Begins a snapshot: all entries at this moment, while writers go on.
+    ///
+    /// # Errors
+    /// `Limit` after 2^32 snapshots.
+    pub fn snapshot(&self) -> Result<AppendSnapshot> {
+        AppendSnapshot::begin(self.shards.clone(), self.seed)
+    }
+
+    /// Puts the entries of a run, and removes the keys of its tombstones. A run with this table's seed is the fastest.
+    /// The steps of `watch` are entries.
+    ///
+    /// # Errors
+    /// Those of [`AppendTable::put`] and of the run; some entries are restored then.
+    pub fn restore(&self, mut run: impl Run, watch: &Watch) -> Result<()> {
+        let is_hashed = run.seed() == self.seed;
+        let mut steps = watch.steps();
+        while run.advance()? {
+            let entry = run.entry();
+            let hash = if is_hashed { entry.hash.high() } else { self.hash(entry.key) };
+            let mut shard = self.shards.write(self.shards.of(hash));
+            match entry.value {
+                Some(value) => drop(shard.put(hash, entry.key, value)?),
+                None => drop(shard.remove(hash, entry.key)?),
+            }
+            steps.step()?;
+        }
+        steps.finish()
+    }
+
+    /// Moves values out of pages that are less than three quarters full, while readers and writers go on; the pages are used
+    /// for values of any size then. The steps of `watch` are groups of keys.
+    ///
+    /// # Errors
+    /// `Memory` if the budget is exhausted; the error of `watch`. The values are all there then.
+    pub fn compact(&self, watch: &Watch) -> Result<()> {
+        let _one = self.compacting.lock().expect("nothing panics under this lock");
+        let mut steps = watch.steps();
+        for shard in 0..self.shards.len() {
+            while self.shards.write(shard).free_deferred() {}
+            let leaving = self.shards.write(shard).values.slabs.begin_leaving(FILL_MIN);
+            let done = if leaving > 0 { self.leave(shard, &mut steps) } else { Ok(()) };
+            self.shards.write(shard).values.slabs.end_leaving();
+            done?;
+        }
+        steps.finish()
+    }
+
+    /// Moves values of a shard, group by group.
+    fn leave(&self, shard: usize, steps: &mut Steps) -> Result<()> {
+        let mut pairs = Vec::new();
+        let (mut next, end) = self.shards.read(shard).index.range();
+        loop {
+            let last = self.shards.write(shard).leave_group(next, &mut pairs)?;
+            steps.step()?;
+            if last == end {
+                return Ok(());
+            }
+            next = last + 1;
+        }
+    }
+}
+
+/// Part of a page's blocks below which its blocks move to other pages.
+const FILL_MIN: f64 = 0.75;
+
+fn value_of(shard: &AppendShard, reference: u64) -> Vec<u8> {
+    let mut value = Vec::new();
+    shard.values.read_value(Reference(reference), &mut value);
+    value
+}

@@ -1,0 +1,223 @@
+//! The table from 64-bit keys to numbers.
+
+use super::{
+    GroupSnapshot, GroupStats, MemoryOptions,
+    index::{BATCH, Index},
+    line::{NARROW_VALUE_MAX, Pair},
+    mix::mix,
+    shards::Shards,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    run::Run,
+    work::Watch,
+};
+use std::{array, sync::Arc};
+
+/// A table in RAM from 64-bit keys to numbers of 48 bits, or 64 as an option. Clones are the same table.
+///
+/// A key needs 16 to 17 bytes in tables of two million keys or more, and at most 21 with values of 64 bits or in smaller
+/// ones. The table grows in groups of at most a thousand keys, so no change takes long. Many keys at once are
+/// faster than one by one: their cache misses overlap.
+///
+/// ```
+/// use hashfold::memory::{GroupTable, MemoryOptions};
+/// let table = GroupTable::new(MemoryOptions::default())?;
+/// assert_eq!(table.put(4711, 1)?, None);
+/// assert_eq!(table.put(4711, 2)?, Some(1));
+/// table.put_many(&[(1, 10), (2, 20)])?;
+/// let mut found = [None; 3];
+/// table.get_many(&[4711, 1, 3], &mut found);
+/// assert_eq!(found, [Some(2), Some(10), None]);
+/// assert_eq!(table.remove(4711)?, Some(2));
+/// assert_eq!(table.len(), 2);
+/// # Ok::<(), hashfold::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GroupTable {
+    shards: Arc<Shards<Index>>,
+    options: MemoryOptions,
+    value_max: u64,
+}
+
+impl GroupTable {
+    /// Makes an empty table.
+    ///
+    /// # Errors
+    /// `Argument` for bad options; `Memory` if the budget is exhausted; errors of the system.
+    pub fn new(options: MemoryOptions) -> Result<GroupTable> {
+        let shards = Shards::new(&options, |regions| Index::new(&options, regions))?;
+        let value_max = if options.wide_values { u64::MAX } else { NARROW_VALUE_MAX };
+        Ok(GroupTable { shards: Arc::new(shards), options, value_max })
+    }
+
+    fn hash(&self, key: u64) -> u64 {
+        mix(key, self.options.seed)
+    }
+
+    fn check(&self, value: u64) -> Result<()> {
+        let limit = self.value_max;
+        if value <= limit {
+            return Ok(());
+        }
+        Err(ErrorKind::Limit { what: "value", limit, got: value }.into())
+    }
+
+    /// Inserts a key, or replaces its value; returns the value before.
+    ///
+    /// # Errors
+    /// `Limit` if the value has too many bits; `Memory` if the budget is exhausted. Nothing is changed then.
+    #[inline]
+    pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
+        self.check(value)?;
+        let hash = self.hash(key);
+        self.shards.write(self.shards.of(hash)).put(Pair { hash, value })
+    }
+
+    /// Inserts keys, or replaces their values. Of equal keys, the last one counts.
+    ///
+    /// # Errors
+    /// `Limit` if a value has too many bits, nothing is changed then; `Memory` if the budget is exhausted, some
+    /// of the keys are inserted then.
+    pub fn put_many(&self, pairs: &[(u64, u64)]) -> Result<()> {
+        pairs.iter().try_for_each(|(_, value)| self.check(*value))?;
+        let hashes = pairs.iter().map(|(key, _)| self.hash(*key));
+        self.shards.in_batches(hashes, |shard, batch| {
+            let mut index = self.shards.write(shard);
+            index.prefetch(&hashes_of(batch)[..batch.len()]);
+            for (position, hash) in batch {
+                index.put(Pair { hash: *hash, value: pairs[*position].1 })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the value of a key.
+    #[inline]
+    pub fn get(&self, key: u64) -> Option<u64> {
+        let hash = self.hash(key);
+        let index = self.shards.read(self.shards.of(hash));
+        index.find(hash, |_| true).map(|found| found.value)
+    }
+
+    /// Sets `values[i]` to the value of `keys[i]`.
+    ///
+    /// # Panics
+    /// If the slices have different lengths.
+    pub fn get_many(&self, keys: &[u64], values: &mut [Option<u64>]) {
+        assert_eq!(keys.len(), values.len(), "a value for each key");
+        let hashes = keys.iter().map(|key| self.hash(*key));
+        let done = self.shards.in_batches(hashes, |shard, batch| {
+            let index = self.shards.read(shard);
+            index.prefetch(&hashes_of(batch)[..batch.len()]);
+            for (position, hash) in batch {
+                values[*position] = index.find(*hash, |_| true).map(|found| found.value);
+            }
+            Ok(())
+        });
+        debug_assert!(done.is_ok());
+    }
+
+    /// Removes a key; returns its value.
+    ///
+    /// # Errors
+    /// `Memory` if a snapshot needs a copy of a group and the budget is exhausted; nothing is changed then.
+    pub fn remove(&self, key: u64) -> Result<Option<u64>> {
+        let hash = self.hash(key);
+        let mut index = self.shards.write(self.shards.of(hash));
+        remove(&mut index, hash)
+    }
+
+    /// Removes keys; returns the number of those that were present.
+    ///
+    /// # Errors
+    /// `Memory` as for [`GroupTable::remove`]; some keys are removed then.
+    pub fn remove_many(&self, keys: &[u64]) -> Result<u64> {
+        let mut count = 0;
+        let hashes = keys.iter().map(|key| self.hash(*key));
+        self.shards.in_batches(hashes, |shard, batch| {
+            let mut index = self.shards.write(shard);
+            index.prefetch(&hashes_of(batch)[..batch.len()]);
+            for (_, hash) in batch {
+                count += u64::from(remove(&mut index, *hash)?.is_some());
+            }
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
+    /// Returns the number of keys.
+    pub fn len(&self) -> u64 {
+        (0..self.shards.len()).map(|shard| self.shards.read(shard).count).sum()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the figures of the table.
+    pub fn stat(&self) -> GroupStats {
+        let mut stats = GroupStats::default();
+        for shard in 0..self.shards.len() {
+            stats.add(&self.shards.read(shard));
+        }
+        stats
+    }
+
+    /// Returns the number of a key's shard. Threads that change different shards do not wait for each other.
+    pub fn shard(&self, key: u64) -> usize {
+        self.shards.of(self.hash(key))
+    }
+
+    /// Begins a snapshot: all pairs at this moment, while writers go on.
+    ///
+    /// # Errors
+    /// `Limit` after 2^32 snapshots.
+    pub fn snapshot(&self) -> Result<GroupSnapshot> {
+        GroupSnapshot::begin(self.shards.clone(), self.options.seed)
+    }
+
+    /// Inserts the entries of a run, such as one of [`GroupSnapshot::scan`]: keys and values of 8 bytes, little-endian.
+    /// The steps of `watch` are entries.
+    ///
+    /// # Errors
+    /// `Field` for other entries; the errors of [`GroupTable::put_many`] and of the run.
+    pub fn restore(&self, mut run: impl Run, watch: &Watch) -> Result<()> {
+        let mut pairs = Vec::with_capacity(BATCH * self.shards.len());
+        let mut steps = watch.steps();
+        while run.advance()? {
+            let entry = run.entry();
+            let value = entry.value.ok_or_else(|| bad_entry("value", "none"))?;
+            pairs.push((number("key", entry.key)?, number("value", value)?));
+            if pairs.len() == pairs.capacity() {
+                self.put_many(&pairs)?;
+                pairs.clear();
+            }
+            steps.step()?;
+        }
+        self.put_many(&pairs)?;
+        steps.finish()
+    }
+}
+
+fn bad_entry(what: &'static str, got: impl std::fmt::Display) -> Error {
+    Error::field(what, "8 bytes", got)
+}
+
+fn number(what: &'static str, bytes: &[u8]) -> Result<u64> {
+    let number = bytes.try_into().map(u64::from_le_bytes);
+    number.map_err(|_| bad_entry(what, format!("{} bytes", bytes.len())))
+}
+
+/// Returns the hashes of a batch.
+#[inline]
+pub(super) fn hashes_of(batch: &[(usize, u64)]) -> [u64; BATCH] {
+    array::from_fn(|i| batch.get(i).map_or(0, |(_, hash)| *hash))
+}
+
+fn remove(index: &mut Index, hash: u64) -> Result<Option<u64>> {
+    let Some(found) = index.find(hash, |_| true) else { return Ok(None) };
+    index.remove(hash, found)?;
+    Ok(Some(found.value))
+}

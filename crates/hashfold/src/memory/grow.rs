@@ -1,0 +1,242 @@
+//! Building a group anew: larger, split in two, or smaller. The pairs of the group are gathered, placed into lines in
+//! a buffer that fits in the first cache, and copied to their chunks. Until they are placed, nothing is changed.
+
+use super::{
+    arena::crowded,
+    displace,
+    group::{self, CHUNK_BYTES, CHUNK_LINES, CHUNKS_MAX, DEPTH_MAX, Group, LINES_MAX, REGION_BITS},
+    index::Index,
+    line::{self, Format, LINE_BYTES, Line, Pair, SLOTS_MAX},
+    shape::next_size,
+};
+use crate::error::Result;
+use std::hint::select_unpredictable;
+
+/// Number of chunks that are prefetched ahead of the one that is read.
+const AHEAD: usize = 2;
+
+impl Index {
+    /// Lets the group of `hash` grow, or splits it.
+    ///
+    /// # Errors
+    /// `Memory` if the budget is exhausted; `Limit` if it cannot grow. Nothing is changed then.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn grow(&mut self, number: u32, hash: u64) -> Result<()> {
+        let group = Group::decode(self.groups.line(number, 0));
+        let mut scratch = std::mem::take(&mut self.scratch.pairs);
+        scratch.clear();
+        self.gather(&group, hash, &mut scratch);
+        let min = next_size(group.chunks);
+        let grown = match min.map(|min| self.rebuild(number, group, &scratch, min)) {
+            None | Some(Ok(false)) => self.split(number, group, hash, &mut scratch),
+            Some(grown) => grown.map(drop),
+        };
+        self.scratch.pairs = scratch;
+        grown
+    }
+
+    /// Lets a group shrink, if its pairs find their places in fewer lines.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn shrink(&mut self, number: u32, hash: u64) {
+        let group = Group::decode(self.groups.line(number, 0));
+        let mut scratch = std::mem::take(&mut self.scratch.pairs);
+        scratch.clear();
+        self.gather(&group, hash, &mut scratch);
+        let format = self.shape.format(group.depth);
+        let chunks = self.shape.chunks_for(format, scratch.len(), 0);
+        if let Some(chunks) = chunks.filter(|chunks| *chunks < group.chunks) {
+            // Fewer chunks are needed than the group has: no memory is allocated.
+            let shrunk = self.rebuild(number, group, &scratch, chunks);
+            debug_assert!(shrunk.is_ok());
+        }
+        self.scratch.pairs = scratch;
+    }
+
+    /// Adds the pairs of a group, one of whose hashes may be `hash`.
+    pub(super) fn gather(&self, group: &Group, hash: u64, pairs: &mut Vec<Pair>) {
+        let mut count = pairs.len();
+        pairs.resize(count + group.count + SLOTS_MAX, Pair { hash: 0, value: 0 });
+        match self.shape.format(group.depth) {
+            Format::Narrow => self.gather_lines(Format::Narrow, group, hash, pairs, &mut count),
+            Format::Wide => self.gather_lines(Format::Wide, group, hash, pairs, &mut count),
+        }
+        pairs.truncate(count);
+    }
+
+    /// Does so for a format; inlined for a constant one.
+    #[inline(always)]
+    fn gather_lines(
+        &self,
+        format: Format,
+        group: &Group,
+        hash: u64,
+        pairs: &mut [Pair],
+        count: &mut usize,
+    ) {
+        let ids = group.ids();
+        let prefetch = |id: u32| (0..CHUNK_LINES).for_each(|line| self.chunks.prefetch(id, line));
+        ids.iter().take(AHEAD).for_each(|id| prefetch(*id));
+        for (i, id) in ids.iter().enumerate() {
+            ids.get(i + AHEAD).into_iter().for_each(|id| prefetch(*id));
+            for line in self.chunks.unit(*id).as_chunks::<LINE_BYTES>().0 {
+                format.gather(line, hash, pairs, count);
+            }
+        }
+    }
+
+    /// Moves the pairs of a group to at least `min` new chunks; returns `false`, and changes nothing, if they do not
+    /// fit in a group.
+    fn rebuild(&mut self, number: u32, group: Group, pairs: &[Pair], min: usize) -> Result<bool> {
+        let format = self.shape.format(group.depth);
+        let [mut lines, other] = std::mem::take(&mut self.scratch.lines);
+        let chunks = self.fit(format, pairs, min, &mut lines);
+        let done = chunks.map(|chunks| {
+            self.chunks.ensure(chunks.saturating_sub(group.chunks))?;
+            self.release(&group);
+            self.store(number, Group { chunks, count: pairs.len(), ..group }, &lines)
+        });
+        self.scratch.lines = [lines, other];
+        done.transpose().map(|done| done.is_some())
+    }
+
+    /// Splits a group by the next bit of its hashes.
+    fn split(&mut self, number: u32, group: Group, hash: u64, pairs: &mut [Pair]) -> Result<()> {
+        let depth = group.depth + 1;
+        if depth > DEPTH_MAX {
+            return Err(crowded("number of keys with nearly equal hashes", pairs.len() as u64));
+        }
+        let bit = 1 << (u64::BITS - REGION_BITS - depth);
+        let middle = partition(pairs, bit);
+        let (low, high) = pairs.split_at(middle);
+        let format = self.shape.format(depth);
+        let mut lines = std::mem::take(&mut self.scratch.lines);
+        let sizes =
+            [self.fit(format, low, 0, &mut lines[0]), self.fit(format, high, 0, &mut lines[1])];
+        let done = self.store_halves(
+            number,
+            Group { depth, ..group },
+            hash,
+            [low.len(), high.len()],
+            sizes,
+            &lines,
+        );
+        self.scratch.lines = lines;
+        done
+    }
+
+    /// Replaces a group by its two halves, which have these numbers of pairs and of chunks.
+    fn store_halves(
+        &mut self,
+        number: u32,
+        group: Group,
+        hash: u64,
+        counts: [usize; 2],
+        sizes: [Option<usize>; 2],
+        lines: &[Vec<Line>; 2],
+    ) -> Result<()> {
+        let [Some(low), Some(high)] = sizes else {
+            return Err(crowded("number of keys with nearly equal hashes", counts[0] as u64));
+        };
+        self.chunks.ensure((low + high).saturating_sub(group.chunks))?;
+        let upper = self.groups.allocate()?;
+        self.release(&group);
+        self.store(number, Group { chunks: low, count: counts[0], ..group }, &lines[0])?;
+        self.store(upper, Group { chunks: high, count: counts[1], ..group }, &lines[1])?;
+        self.point(hash, group.depth, upper);
+        Ok(())
+    }
+
+    /// Lets the directory lead to `upper` for the upper half of the hashes that share `depth - 1` bits with `hash`.
+    fn point(&mut self, hash: u64, depth: u32, upper: u32) {
+        let at = self.region(hash);
+        let region = &mut self.regions[at];
+        if depth > region.bits {
+            region.directory = region.directory.iter().flat_map(|group| [*group; 2]).collect();
+            region.bits += 1;
+        }
+        let size = 1 << (region.bits - depth);
+        let prefix = (hash << REGION_BITS >> (u64::BITS - depth)) as usize | 1;
+        region.directory[prefix * size..][..size].fill(upper);
+    }
+
+    /// Returns the chunks of a group to the arena, so that those used last are used first.
+    fn release(&mut self, group: &Group) {
+        group.ids().iter().rev().for_each(|id| self.chunks.release(*id));
+    }
+
+    /// Copies lines to new chunks and writes the descriptor. The chunks must have been ensured.
+    fn store(&mut self, number: u32, mut group: Group, lines: &[Line]) -> Result<()> {
+        let bytes = lines.as_flattened().as_chunks::<CHUNK_BYTES>().0;
+        for (id, bytes) in group.ids[..group.chunks].iter_mut().zip(bytes) {
+            *id = self.chunks.allocate()?;
+            self.chunks.unit_mut(*id).copy_from_slice(bytes);
+        }
+        group.encode(self.groups.line_mut(number, 0));
+        self.rebuilds += 1;
+        self.moved += group.count as u64;
+        Ok(())
+    }
+
+    /// Places pairs into the fewest lines, of at least `min` chunks, in which all find a slot; returns the number of
+    /// chunks, or `None` if one group cannot hold them.
+    fn fit(&self, format: Format, pairs: &[Pair], min: usize, lines: &mut [Line]) -> Option<usize> {
+        let mut size = self.shape.chunks_for(format, pairs.len(), min)?;
+        loop {
+            if size > 0 && place(format, pairs, &mut lines[..size * CHUNK_LINES])
+                || pairs.is_empty()
+            {
+                return Some(size);
+            }
+            size = next_size(size)?;
+        }
+    }
+}
+
+/// Places all pairs into empty lines; returns `false` if one finds no slot.
+fn place(format: Format, pairs: &[Pair], lines: &mut [Line]) -> bool {
+    let mut counts = [0_u8; LINES_MAX];
+    lines.iter_mut().for_each(line::clear);
+    let placed = match format {
+        Format::Narrow => place_emptier(Format::Narrow, pairs, lines, &mut counts),
+        Format::Wide => place_emptier(Format::Wide, pairs, lines, &mut counts),
+    };
+    // From here on, pairs move.
+    pairs[placed..].iter().all(|pair| displace::insert(lines, format, *pair))
+}
+
+/// Places pairs into the emptier of their two lines, until both lines of one are full; returns the number of pairs
+/// placed. Inlined for a constant format.
+#[inline(always)]
+fn place_emptier(
+    format: Format,
+    pairs: &[Pair],
+    lines: &mut [Line],
+    counts: &mut [u8; LINES_MAX],
+) -> usize {
+    for (placed, pair) in pairs.iter().enumerate() {
+        let [first, second] = group::places(pair.hash, lines.len());
+        let emptier = select_unpredictable(counts[first] <= counts[second], first, second);
+        let slot = usize::from(counts[emptier]);
+        if slot == format.slots() {
+            return placed;
+        }
+        format.set(&mut lines[emptier], slot, *pair);
+        counts[emptier] += 1;
+    }
+    pairs.len()
+}
+
+/// Moves the pairs whose hashes have a bit behind the others; returns the number of the others.
+fn partition(pairs: &mut [Pair], bit: u64) -> usize {
+    let mut low = 0;
+    for i in 0..pairs.len() {
+        let is_low = pairs[i].hash & bit == 0;
+        pairs.swap(i, low);
+        low += usize::from(is_low);
+    }
+    low
+}
+
+const _: () = assert!(CHUNKS_MAX * CHUNK_BYTES == LINES_MAX * LINE_BYTES);

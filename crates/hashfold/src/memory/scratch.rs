@@ -1,0 +1,25 @@
+//! Memory for building groups anew, which is used again and again.
+
+use super::{
+    group::LINES_MAX,
+    line::{LINE_BYTES, Line, Pair, SLOTS_MAX},
+};
+
+/// Maximum number of pairs in a group.
+pub(super) const PAIRS_MAX: usize = LINES_MAX * SLOTS_MAX;
+
+/// Memory for building groups anew.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    /// The pairs of the group.
+    pub(super) pairs: Vec<Pair>,
+    /// The lines of the new group, or of both.
+    pub(super) lines: [Vec<Line>; 2],
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        let lines = || vec![[0; LINE_BYTES]; LINES_MAX];
+        Scratch { pairs: Vec::with_capacity(PAIRS_MAX + SLOTS_MAX), lines: [lines(), lines()] }
+    }
+}

@@ -1,0 +1,445 @@
+//! Blocks of memory in pages of 64 KiB, each with blocks of one size class. Which blocks are in use is in a bitmap
+//! beside the pages: there are no headers and no lists of free blocks.
+//!
+//! A reference to a block has 48 bits: 32 bits of a place in units of 4 bytes, 15 bits of a length, and a bit for the
+//! caller. A page without blocks goes back to a pool for all classes.
+
+use super::{
+    arena::{Arena, crowded},
+    classes::{
+        BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASSES, GRANULE_BYTES, PAGE_BYTES, blocks, class_of,
+        size,
+    },
+    line::LINE_BYTES,
+};
+use crate::{
+    error::Result,
+    work::{Executor, MemoryBudget},
+};
+use std::{collections::VecDeque, sync::Arc};
+
+/// Size of the bitmap of a page, in bytes: a bit for each of the smallest blocks.
+const BITMAP_BYTES: usize = PAGE_BYTES / BLOCK_BYTES_MIN / 8;
+/// Maximum number of pages: 16 GiB.
+const PAGES_MAX: u32 = 1 << 18;
+const _: () = assert!(PAGES_MAX as u64 * PAGE_GRANULES as u64 == 1 << 32);
+const PAGE_GRANULES: u32 = (PAGE_BYTES / GRANULE_BYTES) as u32;
+/// The class of pages in the pool.
+const NO_CLASS: u8 = u8::MAX;
+
+/// A place and a length of a block, in 48 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reference(pub(super) u64);
+
+impl Reference {
+    #[inline]
+    fn new(granule: u32, len: usize) -> Reference {
+        debug_assert!(len <= BLOCK_BYTES_MAX);
+        Reference(u64::from(granule) << 16 | (len as u64) << 1)
+    }
+
+    /// Returns the length of the block in bytes.
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        (self.0 >> 1) as usize & BLOCK_BYTES_MAX
+    }
+
+    /// Returns the reference with the caller's bit set.
+    pub(super) fn marked(self) -> Reference {
+        Reference(self.0 | 1)
+    }
+
+    /// Whether the caller's bit is set.
+    #[inline]
+    pub(super) fn is_marked(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    #[inline]
+    fn with_len(self, len: usize) -> Reference {
+        debug_assert!(len <= BLOCK_BYTES_MAX);
+        Reference(self.0 & !((BLOCK_BYTES_MAX as u64) << 1) | (len as u64) << 1)
+    }
+
+    #[inline]
+    fn granule(self) -> u32 {
+        (self.0 >> 16) as u32
+    }
+
+    #[inline]
+    fn page(self) -> u32 {
+        self.granule() / PAGE_GRANULES
+    }
+
+    /// Returns the offset of the block on its page, in bytes.
+    #[inline]
+    fn offset(self) -> usize {
+        (self.granule() % PAGE_GRANULES) as usize * GRANULE_BYTES
+    }
+}
+
+/// The state of a page.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    class: u8,
+    /// Whether its blocks are to move to other pages; none is allocated on it meanwhile.
+    leaving: bool,
+    /// Number of free blocks.
+    free: u16,
+    /// All words of the bitmap below this one are full.
+    hint: u16,
+}
+
+/// Blocks of all classes.
+#[derive(Debug)]
+pub(super) struct Slabs {
+    pages: Arena<PAGE_BYTES>,
+    /// The bitmap of each page: a bit is set if its block is in use.
+    bitmaps: Arena<BITMAP_BYTES>,
+    states: Vec<Page>,
+    /// Pages of each class that may have free blocks; the last one is filled first.
+    open: [Vec<u32>; CLASSES],
+    /// Blocks that a snapshot may read, with the number of the last snapshot that may.
+    deferred: VecDeque<(u32, Reference)>,
+    /// Total size of the blocks in use, in bytes.
+    block_bytes: u64,
+    /// Memory for moving a block.
+    scratch: Vec<u8>,
+}
+
+impl Slabs {
+    /// Makes slabs without pages.
+    ///
+    /// # Errors
+    /// None: nothing is reserved yet.
+    pub(super) fn new(budget: &MemoryBudget, executor: Option<Arc<dyn Executor>>) -> Result<Slabs> {
+        Ok(Slabs {
+            pages: Arena::new(budget, executor)?,
+            bitmaps: Arena::new(budget, None)?,
+            states: Vec::new(),
+            open: std::array::from_fn(|_| Vec::new()),
+            deferred: VecDeque::new(),
+            block_bytes: 0,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Returns the memory of the slabs in bytes: resident, or about to be.
+    pub(super) fn bytes(&self) -> u64 {
+        let states = self.states.capacity() * size_of::<Page>();
+        let deferred = self.deferred.capacity() * size_of::<(u32, Reference)>();
+        self.pages.bytes() + self.bitmaps.bytes() + (states + deferred) as u64
+    }
+
+    /// Returns the size of all pages that have blocks, in bytes.
+    pub(super) fn page_bytes(&self) -> u64 {
+        self.pages.units() * PAGE_BYTES as u64
+    }
+
+    /// Returns the size of all blocks in use, in bytes.
+    pub(super) fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Makes sure that this number of blocks can be allocated.
+    ///
+    /// # Errors
+    /// `Memory` if the budget is exhausted; `Limit` if there are too many pages.
+    pub(super) fn ensure(&mut self, count: usize) -> Result<()> {
+        if self.states.len() + count > PAGES_MAX as usize {
+            return Err(crowded("pages of 64 KiB in a shard", u64::from(PAGES_MAX)));
+        }
+        self.pages.ensure(count)?;
+        self.bitmaps.ensure(count)
+    }
+
+    /// Allocates a block with arbitrary contents.
+    ///
+    /// # Errors
+    /// Those of [`Slabs::ensure`].
+    #[inline]
+    pub(super) fn allocate(&mut self, len: usize) -> Result<Reference> {
+        let class = class_of(len);
+        loop {
+            let Some(page) = self.open[class].last().copied() else {
+                self.add_page(class)?;
+                continue;
+            };
+            let state = &mut self.states[page as usize];
+            if usize::from(state.class) != class || state.free == 0 {
+                self.open[class].pop();
+                continue;
+            }
+            state.free -= 1;
+            let block = take_first(self.bitmaps.unit_mut(page), &mut state.hint);
+            debug_assert!(block < blocks(class));
+            self.block_bytes += size(class) as u64;
+            let granule = page * PAGE_GRANULES + (block * (size(class) / GRANULE_BYTES)) as u32;
+            return Ok(Reference::new(granule, len));
+        }
+    }
+
+    /// Opens a page of the pool, or a new one, for a class.
+    #[cold]
+    fn add_page(&mut self, class: usize) -> Result<()> {
+        self.ensure(1)?;
+        let page = self.pages.allocate()?;
+        let free = blocks(class) as u16;
+        let state = Page { class: class as u8, leaving: false, free, hint: 0 };
+        if page as usize == self.states.len() {
+            let bitmap = self.bitmaps.allocate()?;
+            debug_assert_eq!(bitmap, page);
+            self.states.push(state);
+        } else {
+            self.states[page as usize] = state;
+        }
+        self.bitmaps.unit_mut(page).fill(0);
+        self.open[class].push(page);
+        Ok(())
+    }
+
+    /// Frees a block.
+    pub(super) fn free(&mut self, reference: Reference) {
+        let (page, class) = (reference.page(), class_of(reference.len()));
+        let state = &mut self.states[page as usize];
+        debug_assert_eq!(usize::from(state.class), class);
+        let block = reference.offset() / size(class);
+        let word = clear(self.bitmaps.unit_mut(page), block);
+        state.hint = state.hint.min(word);
+        state.free += 1;
+        self.block_bytes -= size(class) as u64;
+        if usize::from(state.free) == blocks(class) {
+            *state = Page { class: NO_CLASS, leaving: false, free: 0, hint: 0 };
+            self.pages.release(page);
+        } else if state.free == 1 && !state.leaving {
+            self.open[class].push(page);
+        }
+    }
+
+    /// Frees a block when no snapshot up to the one of this number is left.
+    pub(super) fn free_after(&mut self, snapshot: u32, reference: Reference) {
+        self.deferred.push_back((snapshot, reference));
+    }
+
+    /// Frees at most `limit` blocks that no snapshot needs any more; `oldest` is the first one that is left.
+    #[inline]
+    pub(super) fn free_deferred(&mut self, oldest: Option<u32>, limit: usize) {
+        for _ in 0..limit {
+            let Some((snapshot, reference)) = self.deferred.front().copied() else { return };
+            if oldest.is_some_and(|oldest| oldest <= snapshot) {
+                return;
+            }
+            self.deferred.pop_front();
+            self.free(reference);
+        }
+    }
+
+    /// Number of blocks that wait for the end of a snapshot.
+    pub(super) fn deferred(&self) -> usize {
+        self.deferred.len()
+    }
+
+    /// Returns the bytes of a block.
+    #[inline]
+    pub(super) fn block(&self, reference: Reference) -> &[u8] {
+        let offset = reference.offset();
+        &self.pages.unit(reference.page())[offset..offset + reference.len()]
+    }
+
+    /// Returns the bytes of a block, to be changed.
+    #[inline]
+    pub(super) fn block_mut(&mut self, reference: Reference) -> &mut [u8] {
+        let offset = reference.offset();
+        &mut self.pages.unit_mut(reference.page())[offset..offset + reference.len()]
+    }
+
+    /// Whether a block stays where it is if its length becomes `len`.
+    #[inline]
+    pub(super) fn stays(&self, reference: Reference, len: usize) -> bool {
+        class_of(len) == class_of(reference.len())
+    }
+
+    /// Returns a block that stays where it is, with another length; bytes beyond the old length are arbitrary.
+    #[inline]
+    pub(super) fn resize(&mut self, reference: Reference, len: usize) -> Reference {
+        debug_assert!(self.stays(reference, len));
+        reference.with_len(len)
+    }
+
+    /// Allocates a block of at least the length of another, with its contents first.
+    ///
+    /// # Errors
+    /// Those of [`Slabs::ensure`].
+    pub(super) fn copy(&mut self, from: Reference, len: usize) -> Result<Reference> {
+        let to = self.allocate(len)?;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.extend_from_slice(self.block(from));
+        self.block_mut(to)[..scratch.len()].copy_from_slice(&scratch);
+        self.scratch = scratch;
+        Ok(Reference(to.0 | from.0 & 1))
+    }
+
+    /// Prefetches the first line of a block and its last.
+    #[inline]
+    pub(super) fn prefetch(&self, reference: Reference) {
+        let (page, offset) = (reference.page(), reference.offset());
+        self.pages.prefetch(page, offset / LINE_BYTES);
+        let last = offset + reference.len().saturating_sub(1);
+        if last / LINE_BYTES != offset / LINE_BYTES {
+            self.pages.prefetch(page, last / LINE_BYTES);
+        }
+    }
+
+    /// Chooses pages with few blocks, which are to leave them: those less full than `fill`, if their blocks fit on fewer
+    /// pages. Returns their number.
+    pub(super) fn begin_leaving(&mut self, fill: f64) -> usize {
+        let mut chosen: [Vec<u32>; CLASSES] = std::array::from_fn(|_| Vec::new());
+        let mut used = [0; CLASSES];
+        for (page, state) in
+            self.states.iter().enumerate().filter(|(_, state)| state.class != NO_CLASS)
+        {
+            let class = usize::from(state.class);
+            let count = blocks(class) - usize::from(state.free);
+            if (count as f64) < fill * blocks(class) as f64 {
+                chosen[class].push(page as u32);
+                used[class] += count;
+            }
+        }
+        let mut leaving = 0;
+        for (class, pages) in chosen.iter().enumerate() {
+            if used[class].div_ceil(blocks(class)) < pages.len() {
+                leaving += pages.len();
+                pages.iter().for_each(|page| self.states[*page as usize].leaving = true);
+                self.open[class].retain(|page| !self.states[*page as usize].leaving);
+            }
+        }
+        leaving
+    }
+
+    /// Whether a block is to leave its page.
+    #[inline]
+    pub(super) fn is_leaving(&self, reference: Reference) -> bool {
+        self.states[reference.page() as usize].leaving
+    }
+
+    /// Lets pages that still have blocks be used as before.
+    pub(super) fn end_leaving(&mut self) {
+        for (page, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.leaving) {
+            state.leaving = false;
+            if state.free > 0 {
+                self.open[usize::from(state.class)].push(page as u32);
+            }
+        }
+    }
+}
+
+/// Takes the first free block of a page that has one.
+#[inline]
+fn take_first(bitmap: &mut [u8; BITMAP_BYTES], hint: &mut u16) -> usize {
+    let words = bitmap.as_chunks_mut::<8>().0;
+    let mut at = usize::from(*hint);
+    loop {
+        let word = u64::from_le_bytes(words[at]);
+        if word != u64::MAX {
+            let bit = word.trailing_ones() as usize;
+            words[at] = (word | 1 << bit).to_le_bytes();
+            *hint = at as u16;
+            return at * 64 + bit;
+        }
+        at += 1;
+    }
+}
+
+/// Marks a block as free; returns the word of its bit.
+#[inline]
+fn clear(bitmap: &mut [u8; BITMAP_BYTES], block: usize) -> u16 {
+    debug_assert!(bitmap[block / 8] >> (block % 8) & 1 == 1, "a block is freed twice");
+    bitmap[block / 8] &= !(1 << (block % 8));
+    (block / 64) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::mix::mix, *};
+    use crate::key::Seed;
+
+    fn slabs() -> Slabs {
+        Slabs::new(&MemoryBudget::unlimited(), None).unwrap()
+    }
+
+    /// Blocks of random lengths keep their bytes until they are freed; then all pages are in the pool.
+    #[test]
+    fn blocks_do_not_overlap() {
+        let (mut slabs, mut all) = (slabs(), Vec::<(Reference, u8)>::new());
+        for step in 0..20_000_u64 {
+            let random = mix(step, Seed(3));
+            if random % 5 < 2 && !all.is_empty() {
+                let (reference, byte) = all.swap_remove(random as usize / 8 % all.len());
+                assert!(slabs.block(reference).iter().all(|found| *found == byte));
+                slabs.free(reference);
+                continue;
+            }
+            let shift = (random >> 32) % 15;
+            let len = (random >> 40) as usize % (BLOCK_BYTES_MAX >> shift) + 1;
+            let reference = slabs.allocate(len).unwrap();
+            assert_eq!(slabs.block(reference).len(), len);
+            slabs.block_mut(reference).fill(step as u8);
+            all.push((reference, step as u8));
+        }
+        for (reference, byte) in all {
+            assert!(slabs.block(reference).iter().all(|found| *found == byte));
+            slabs.free(reference);
+        }
+        assert_eq!((slabs.block_bytes(), slabs.page_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_reference_keeps_place_length_and_mark() {
+        for granule in [0, 1, u32::MAX] {
+            for len in [0, 1, 16, BLOCK_BYTES_MAX] {
+                let reference = Reference::new(granule, len);
+                assert!(reference.0 < 1 << 48 && !reference.is_marked());
+                let marked = reference.marked().with_len(7);
+                assert_eq!((marked.granule(), marked.len(), reference.len()), (granule, 7, len));
+                assert!(marked.is_marked());
+            }
+        }
+    }
+
+    #[test]
+    fn deferred_blocks_are_freed_after_their_snapshots() {
+        let mut slabs = slabs();
+        for snapshot in [1, 1, 2] {
+            let reference = slabs.allocate(20).unwrap();
+            slabs.free_after(snapshot, reference);
+        }
+        slabs.free_deferred(Some(1), 10);
+        assert_eq!(slabs.deferred(), 3);
+        slabs.free_deferred(Some(2), 1);
+        assert_eq!(slabs.deferred(), 2);
+        slabs.free_deferred(Some(2), 10);
+        assert_eq!(slabs.deferred(), 1);
+        slabs.free_deferred(None, 10);
+        assert_eq!((slabs.deferred(), slabs.page_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn pages_that_are_left_go_to_the_pool() {
+        let mut slabs = slabs();
+        let all: Vec<_> = (0..PAGE_BYTES / 32 * 10).map(|_| slabs.allocate(32).unwrap()).collect();
+        let (kept, freed): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|block| block.0 >> 16 & 24 == 0);
+        freed.iter().for_each(|block| slabs.free(*block));
+        assert_eq!((slabs.page_bytes(), slabs.begin_leaving(0.75)), (10 << 16, 10));
+        for block in kept {
+            assert!(slabs.is_leaving(block));
+            let moved = slabs.copy(block, 32).unwrap();
+            assert!(!slabs.is_leaving(moved));
+            slabs.free(block);
+        }
+        assert_eq!(slabs.page_bytes(), 3 << 16);
+        slabs.end_leaving();
+        assert_eq!(slabs.begin_leaving(0.75), 0);
+    }
+}

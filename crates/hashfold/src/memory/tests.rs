@@ -1,0 +1,470 @@
+//! Tables in RAM against maps of the standard library.
+
+use super::{index::Index, line::Pair, *};
+use crate::{
+    cpu::Instructions,
+    error::ErrorKind,
+    key::{KeyHash, Seed},
+    run::{Run, VecRun},
+    work::{MemoryBudget, Watch},
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// Pseudorandom numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix::mix(self.0, Seed(5))
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// Returns all pairs of an index, sorted by hash, by a snapshot.
+fn pairs_of(index: &mut Index) -> Vec<Pair> {
+    let epoch = index.begin_snapshot().unwrap();
+    let (mut all, mut group) = (Vec::new(), Vec::new());
+    while index.next_of_snapshot(epoch, &mut group).is_some() {
+        group.sort_unstable();
+        assert!(all.last() < group.first() || group.is_empty());
+        all.extend_from_slice(&group);
+    }
+    index.end_snapshot(epoch);
+    all
+}
+
+fn index(options: &MemoryOptions, instructions: Instructions) -> Index {
+    let mut index = Index::new(options, 3..5).unwrap();
+    index.use_instructions(instructions);
+    index
+}
+
+/// Hashes in the regions 3 and 4, of which most share many bits if `crowd` is large.
+fn hash(numbers: &mut Numbers, crowd: u32) -> u64 {
+    let region = 3 + numbers.below(2);
+    region << 56 | numbers.next() >> 8 >> crowd << (crowd / 2)
+}
+
+/// Does random changes to an index and to a map; both must have the same pairs all the time.
+fn check_index(options: &MemoryOptions, instructions: Instructions, crowd: u32, seed: u64) {
+    let (mut numbers, mut index) = (Numbers(seed), index(options, instructions));
+    let mut expected = BTreeMap::new();
+    let value_max = if options.wide_values { u64::MAX } else { (1 << 48) - 1 };
+    for phase in 0..8 {
+        for _ in 0..3000 {
+            let known = expected.range(hash(&mut numbers, crowd)..).next().map(|(hash, _)| *hash);
+            let hash = known.filter(|_| numbers.below(3) == 0).unwrap_or(hash(&mut numbers, crowd));
+            let found = index.find(hash, |_| true);
+            assert_eq!(found.map(|found| found.value), expected.get(&hash).copied());
+            // Phases of growth and of removal.
+            if numbers.below(8) < 2 + 5 * (phase % 2) {
+                let removed = known.unwrap_or(hash);
+                if let Some(found) = index.find(removed, |_| true) {
+                    index.remove(removed, found).unwrap();
+                }
+                expected.remove(&removed);
+            } else {
+                let value = numbers.next() & value_max;
+                let before = index.put(Pair { hash, value }).unwrap();
+                assert_eq!(before, expected.insert(hash, value));
+            }
+            assert_eq!(index.count, expected.len() as u64);
+        }
+        let pairs: Vec<_> = expected.iter().map(|(h, v)| Pair { hash: *h, value: *v }).collect();
+        assert_eq!(pairs_of(&mut index), pairs);
+    }
+    for hash in expected.keys() {
+        let found = index.find(*hash, |_| true).unwrap();
+        index.remove(*hash, found).unwrap();
+    }
+    assert_eq!((index.count, index.chunks.units()), (0, 0));
+}
+
+#[test]
+fn an_index_agrees_with_a_sorted_map() {
+    for wide_values in [false, true] {
+        for (load, crowd) in [(0.87, 0), (0.95, 3), (0.5, 20)] {
+            let options = MemoryOptions { load, wide_values, ..MemoryOptions::default() };
+            for instructions in [Instructions::Portable, Instructions::V3, Instructions::V4] {
+                check_index(&options, instructions, crowd, u64::from(crowd) + 1);
+            }
+        }
+    }
+}
+
+/// A table through all its sizes, with narrow lines at the end.
+#[test]
+fn a_growing_table_keeps_all_keys_and_grows_by_groups() {
+    let options = MemoryOptions { shards: 2, ..MemoryOptions::default() };
+    let table = GroupTable::new(options).unwrap();
+    let keys: Vec<u64> = (0..120_000_u64).map(|i| i * i).collect();
+    for (i, keys) in keys.chunks(1000).enumerate() {
+        let pairs: Vec<_> = keys.iter().map(|key| (*key, key ^ 5)).collect();
+        table.put_many(&pairs).unwrap();
+        let i = i as u64 * 997 % 1000;
+        assert_eq!(table.get(i * i), (i < table.len()).then_some((i * i) ^ 5));
+    }
+    let mut values = vec![None; keys.len()];
+    table.get_many(&keys, &mut values);
+    assert!(keys.iter().zip(&values).all(|(key, value)| *value == Some(key ^ 5)));
+    let stats = table.stat();
+    assert_eq!((stats.keys, table.len()), (120_000, 120_000));
+    assert_eq!(table.remove_many(&keys).unwrap(), 120_000);
+    assert_eq!((table.stat().keys, table.remove(4).unwrap()), (0, None));
+}
+
+#[test]
+fn a_value_of_49_bits_needs_an_option() {
+    for wide_values in [false, true] {
+        let options = MemoryOptions { wide_values, ..MemoryOptions::default() };
+        let table = GroupTable::new(options).unwrap();
+        table.put(1, (1 << 48) - 1).unwrap();
+        let many = table.put_many(&[(2, 2), (1, 1 << 48)]);
+        assert_eq!((many.is_ok(), table.put(3, u64::MAX).is_ok()), (wide_values, wide_values));
+        assert_eq!(table.get(2), wide_values.then_some(2));
+    }
+}
+
+#[test]
+fn a_budget_that_is_met_stops_inserts_and_loses_nothing() {
+    let budget = MemoryBudget::new(4 << 20);
+    let options = MemoryOptions { budget: budget.clone(), shards: 1, ..MemoryOptions::default() };
+    let table = GroupTable::new(options).unwrap();
+    let count = (0..).map_while(|key| table.put(key, key).ok()).count() as u64;
+    let refused = table.put(count, 0).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Memory { .. }), "{refused}");
+    assert!(count > 150_000 && table.stat().bytes <= 5 << 20);
+    assert!((0..count).all(|key| table.get(key) == Some(key)));
+    assert!(table.get(count).is_none());
+    drop(table);
+    assert_eq!(budget.reserved(), 0);
+}
+
+/// A snapshot has the pairs of its moment, whatever is changed while it is read, also beside other snapshots.
+#[test]
+fn snapshots_have_the_pairs_of_their_moments() {
+    let mut numbers = Numbers(9);
+    let mut index = index(&MemoryOptions::default(), Instructions::V4);
+    let mut expected = BTreeMap::new();
+    let mut open: Vec<(u32, BTreeMap<u64, u64>, Vec<Pair>)> = Vec::new();
+    let mut group = Vec::new();
+    for step in 0..60_000_u64 {
+        let hash = hash(&mut numbers, 50);
+        if step < 40_000 && numbers.below(4) > 0 {
+            index.put(Pair { hash, value: step }).unwrap();
+            expected.insert(hash, step);
+        } else if let Some(found) = index.find(hash, |_| true) {
+            index.remove(hash, found).unwrap();
+            expected.remove(&hash);
+        }
+        if step % 7000 == 0 {
+            open.push((index.begin_snapshot().unwrap(), expected.clone(), Vec::new()));
+        }
+        if step % 300 == 0 && !open.is_empty() {
+            let which = numbers.below(open.len() as u64) as usize;
+            let (epoch, expected, seen) = &mut open[which];
+            if index.next_of_snapshot(*epoch, &mut group).is_some() {
+                group.sort_unstable();
+                seen.extend_from_slice(&group);
+                continue;
+            }
+            let pairs = expected.iter().map(|(hash, value)| Pair { hash: *hash, value: *value });
+            assert!(pairs.eq(seen.iter().copied()), "snapshot {epoch}");
+            index.end_snapshot(*epoch);
+            open.remove(which);
+        }
+    }
+    for (epoch, expected, mut seen) in open {
+        while index.next_of_snapshot(epoch, &mut group).is_some() {
+            group.sort_unstable();
+            seen.extend_from_slice(&group);
+        }
+        let pairs = expected.iter().map(|(hash, value)| Pair { hash: *hash, value: *value });
+        assert!(pairs.eq(seen), "snapshot {epoch}");
+        index.end_snapshot(epoch);
+    }
+    assert_eq!(index.snapshots.bytes(), 0);
+}
+
+/// Pairs with one hash are all found, until both lines are full of them.
+#[test]
+fn pairs_with_one_hash_are_told_apart_by_their_values() {
+    let mut index = index(&MemoryOptions::default(), Instructions::V4);
+    let hash = 3 << 56 | 12_345;
+    let mut count = 0;
+    while index.insert(Pair { hash, value: count }).is_ok() {
+        count += 1;
+        for value in 0..count {
+            assert!(index.find(hash, |found| found == value).is_some());
+        }
+    }
+    assert!(count >= 8, "{count}");
+    let refused = index.insert(Pair { hash, value: count }).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Limit { .. }), "{refused}");
+    for value in 0..count {
+        let found = index.find(hash, |found| found == value).unwrap();
+        index.remove(hash, found).unwrap();
+    }
+    assert_eq!((index.count, index.find(hash, |_| true).is_none()), (0, true));
+}
+
+fn text(number: u64) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+/// Checks that a run has these entries, and that it is one.
+#[track_caller]
+fn check_run(mut run: impl Run, expected: &HashMap<Vec<u8>, Vec<u8>>) {
+    let (mut count, mut before) = (0, None);
+    let (seed, summary) = (run.seed(), run.summary());
+    while run.advance().unwrap() {
+        let entry = run.entry();
+        assert_eq!(entry.hash, KeyHash::of(entry.key, seed));
+        let place = Some((entry.hash, entry.key.to_vec()));
+        assert!(before < place);
+        before = place;
+        assert_eq!(entry.value, expected.get(entry.key).map(Vec::as_slice));
+        let value = entry.value.unwrap().len() as u64;
+        assert!(summary.values.min <= value && value <= summary.values.max);
+        assert!(summary.keys.min <= entry.key.len() as u64);
+        assert!(entry.key.len() as u64 <= summary.keys.max);
+        count += 1;
+    }
+    assert_eq!(count, expected.len());
+    assert!(summary.entries_max >= count as u64);
+}
+
+/// Does a random change to a table and to a map.
+fn change(table: &AppendTable, expected: &mut HashMap<Vec<u8>, Vec<u8>>, numbers: &mut Numbers) {
+    let key = text(numbers.below(600));
+    let shift = numbers.below(17);
+    let size = (numbers.next() >> 47 >> shift) as usize % 50_000;
+    let value: Vec<u8> = (0..size).map(|i| (i as u64 + shift) as u8).collect();
+    match numbers.below(10) {
+        0..5 => {
+            table.append(&key, &value).unwrap();
+            expected.entry(key).or_default().extend_from_slice(&value);
+        }
+        5..7 => {
+            let was_there = table.put(&key, &value).unwrap();
+            assert_eq!(was_there, expected.insert(key, value).is_some());
+        }
+        7 => {
+            let trimmed = table.trim(&key, size).unwrap();
+            let drop = expected.get(&key).map(|value| value.len().saturating_sub(size));
+            assert_eq!(trimmed, drop);
+            if let Some(drop) = drop {
+                expected.get_mut(&key).unwrap().drain(..drop);
+            }
+        }
+        8 => assert_eq!(table.remove(&key).unwrap(), expected.remove(&key).is_some()),
+        _ => {
+            let mut found = vec![1];
+            assert_eq!(table.get_into(&key, &mut found), expected.contains_key(&key));
+            assert_eq!(&found, expected.get(&key).unwrap_or(&vec![1]));
+            assert_eq!(table.get(&key), expected.get(&key).cloned());
+        }
+    }
+}
+
+#[track_caller]
+fn check_table(table: &AppendTable, expected: &HashMap<Vec<u8>, Vec<u8>>) {
+    let stats = table.stat();
+    let data: usize = expected.iter().map(|(key, value)| key.len() + value.len()).sum();
+    assert_eq!((stats.keys, stats.data_bytes), (expected.len() as u64, data as u64));
+    assert!(stats.block_bytes >= stats.data_bytes && stats.page_bytes >= stats.block_bytes);
+    assert!(stats.bytes >= stats.index_bytes + stats.page_bytes);
+    check_run(table.snapshot().unwrap().scan(), expected);
+}
+
+/// Random changes, snapshots read beside them, and compactions.
+#[test]
+fn a_table_of_values_agrees_with_a_map() {
+    let mut numbers = Numbers(11);
+    for shards in [1, 4] {
+        let options = MemoryOptions { shards, seed: Seed(8), ..MemoryOptions::default() };
+        let table = AppendTable::new(options).unwrap();
+        let mut expected = HashMap::new();
+        for round in 0..10 {
+            (0..300).for_each(|_| change(&table, &mut expected, &mut numbers));
+            let (snapshot, then) = (table.snapshot().unwrap(), expected.clone());
+            (0..200).for_each(|_| change(&table, &mut expected, &mut numbers));
+            if round % 3 == 0 {
+                table.compact(&Watch::default()).unwrap();
+            }
+            check_run(snapshot.scan(), &then);
+            check_table(&table, &expected);
+        }
+        table.compact(&Watch::default()).unwrap();
+        assert_eq!(table.stat().deferred_blocks, 0);
+        check_table(&table, &expected);
+        let keys: Vec<_> = expected.keys().cloned().collect();
+        let mut values = vec![None; keys.len()];
+        table.get_many(&keys, &mut values);
+        assert!(keys.iter().zip(&values).all(|(key, value)| expected.get(key) == value.as_ref()));
+        keys.iter().for_each(|key| assert!(table.remove(key).unwrap()));
+        assert_eq!((table.len(), table.stat().page_bytes, table.stat().data_bytes), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_table_is_restored_from_a_run_with_any_seed() {
+    let entry = |i: u64| (text(i), Some(vec![i as u8; i as usize % 50]));
+    let entries: Vec<_> = (0..3000).map(entry).collect();
+    let expected: HashMap<_, _> =
+        entries.iter().map(|(key, value)| (key.clone(), value.clone().unwrap())).collect();
+    for seed in [1, 2] {
+        let options = MemoryOptions { seed: Seed(2), ..MemoryOptions::default() };
+        let table = AppendTable::new(options).unwrap();
+        let run = VecRun::new(entries.clone(), Seed(seed));
+        table.restore(run, &Watch::default()).unwrap();
+        check_table(&table, &expected);
+        let tombstones = entries.iter().map(|(key, _)| (key.clone(), None)).collect();
+        table.restore(VecRun::new(tombstones, Seed(seed)), &Watch::default()).unwrap();
+        assert!(table.is_empty());
+    }
+}
+
+#[test]
+fn records_in_batches_are_appended_in_their_order() {
+    let table = AppendTable::new(MemoryOptions::default()).unwrap();
+    let mut expected: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+    let records: Vec<_> = (0..20_000_u64).map(|i| (text(i * i % 997), i.to_le_bytes())).collect();
+    for records in records.chunks(777) {
+        table.append_many(records).unwrap();
+    }
+    for (key, value) in &records {
+        expected.entry(key.clone()).or_default().extend_from_slice(value);
+    }
+    check_table(&table, &expected);
+    let puts: Vec<_> = expected.keys().map(|key| (key.clone(), b"new")).collect();
+    table.put_many(&puts).unwrap();
+    expected.values_mut().for_each(|value| *value = b"new".to_vec());
+    check_table(&table, &expected);
+}
+
+/// After most keys were removed, the values of the others move together, and values of other sizes use the pages.
+#[test]
+fn compaction_gives_pages_back() {
+    let table = AppendTable::new(MemoryOptions { shards: 1, ..MemoryOptions::default() }).unwrap();
+    let mut expected = HashMap::new();
+    for i in 0..20_000 {
+        let value = vec![i as u8; 100 + i as usize % 60];
+        table.put(text(i), &value).unwrap();
+        expected.insert(text(i), value);
+    }
+    for i in (0..20_000).filter(|i| i % 4 > 0) {
+        assert!(table.remove(text(i)).unwrap());
+        expected.remove(&text(i));
+    }
+    let before = table.stat();
+    table.compact(&Watch::default()).unwrap();
+    let after = table.stat();
+    assert!(after.page_bytes * 10 < before.page_bytes * 4, "{before:?} {after:?}");
+    assert!(after.block_bytes * 100 > after.page_bytes * 75, "{after:?}");
+    check_table(&table, &expected);
+    let bytes = table.stat().bytes;
+    (0..1000).for_each(|i| assert!(table.put(text(i * 4), vec![5; 1000]).unwrap()));
+    assert_eq!(table.stat().bytes, bytes);
+}
+
+#[test]
+fn a_budget_that_is_met_stops_appends_and_loses_nothing() {
+    let budget = MemoryBudget::new(3 << 20);
+    let options = MemoryOptions { budget: budget.clone(), shards: 2, ..MemoryOptions::default() };
+    let table = AppendTable::new(options).unwrap();
+    let mut expected: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+    let mut refused = 0;
+    for i in 0..4000_u64 {
+        let (key, value) = (text(i % 700), vec![i as u8; (i % 37 * i % 4001) as usize]);
+        match table.append(&key, &value) {
+            Ok(()) => expected.entry(key).or_default().extend_from_slice(&value),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Memory { .. }), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 100, "{refused}");
+    for (key, value) in &expected {
+        assert_eq!(table.get(key).as_ref(), Some(value));
+    }
+    assert_eq!(table.len(), expected.len() as u64);
+    drop(table);
+    assert_eq!(budget.reserved(), 0);
+}
+
+/// Writers in threads; a snapshot beside them has whole values, of which each is a prefix of what its key has later.
+#[test]
+fn readers_and_snapshots_go_on_beside_writers() {
+    let table = AppendTable::new(MemoryOptions { shards: 4, ..MemoryOptions::default() }).unwrap();
+    let write = |thread: u64| {
+        for i in 0..6000_u64 {
+            table.append(text(thread * 500 + i % 500), (i / 500).to_le_bytes()).unwrap();
+        }
+    };
+    let is_whole = |value: &[u8]| {
+        let numbers = value.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        value.len().is_multiple_of(8) && numbers.eq(0..value.len() as u64 / 8)
+    };
+    std::thread::scope(|scope| {
+        let writers = [scope.spawn(|| write(0)), scope.spawn(|| write(1))];
+        for _ in 0..20 {
+            let (mut run, mut count) = (table.snapshot().unwrap().scan(), 0);
+            while run.advance().unwrap() {
+                assert!(is_whole(run.entry().value.unwrap()));
+                count += 1;
+            }
+            assert!(count <= 1000);
+            assert!(table.get(text(count / 2)).is_none_or(|value| is_whole(&value)));
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+    assert!((0..1000).all(|key| table.get(text(key)).unwrap().len() == 96));
+}
+
+/// A function of the caller that panics changes nothing, and the table can be used.
+#[test]
+fn a_panic_of_the_caller_changes_nothing() {
+    let table = AppendTable::new(MemoryOptions::default()).unwrap();
+    table.put("a", "value").unwrap();
+    std::thread::scope(|scope| {
+        let panics = scope.spawn(|| table.trim_with("a", |_| panic!("on purpose")));
+        assert!(panics.join().is_err());
+    });
+    assert_eq!(table.trim("a", 3).unwrap(), Some(2));
+    assert_eq!(table.get("a").as_deref(), Some(&b"lue"[..]));
+}
+
+/// Writers of different threads, and a snapshot of numbers beside them.
+#[test]
+fn numbers_are_put_by_several_threads() {
+    let table = GroupTable::new(MemoryOptions { shards: 8, ..MemoryOptions::default() }).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let table = &table;
+            scope.spawn(move || {
+                for start in (0..30_000).step_by(100) {
+                    let pair = |i| (i * 3 + thread, i);
+                    table.put_many(&(start..start + 100).map(pair).collect::<Vec<_>>()).unwrap();
+                }
+            });
+        }
+        let (mut group, mut before) = (Vec::new(), 0);
+        for _ in 0..20 {
+            let (mut snapshot, mut count) = (table.snapshot().unwrap(), 0);
+            while snapshot.next_group(&mut group) {
+                assert!(group.iter().all(|(key, value)| key / 3 == *value));
+                count += group.len();
+            }
+            assert!(before <= count && count <= 90_000);
+            before = count;
+        }
+    });
+    assert!((0..90_000).all(|key| table.get(key) == Some(key / 3)));
+    assert_eq!((table.len(), table.stat().snapshot_bytes), (90_000, 0));
+}

@@ -1,0 +1,389 @@
+//! Keys with their values in blocks.
+//!
+//! ```text
+//! block             length of the key (varint of 1 to 3 bytes) │ key │ value
+//! above 32767 bytes a head of 16 bytes: length, list ─→ list of extents ─→ blocks, which together have these bytes
+//! ```
+//!
+//! All extents but the last are full. A reference to a head is marked.
+
+use super::{
+    classes::BLOCK_BYTES_MAX,
+    slabs::{Reference, Slabs},
+};
+use crate::error::Result;
+
+const HEAD_BYTES: usize = 16;
+const REFERENCE_BYTES: usize = 8;
+
+/// Maximum size of a key's length in bytes.
+const KEY_LEN_BYTES_MAX: usize = 3;
+
+/// Keys and values.
+#[derive(Debug)]
+pub(super) struct Values {
+    pub(super) slabs: Slabs,
+    /// The number of the last snapshot, while there are snapshots: what is freed must be kept for them.
+    pub(super) kept_for: Option<u32>,
+}
+
+/// Returns the encoded length of a key.
+fn encode_len(len: usize) -> ([u8; KEY_LEN_BYTES_MAX], usize) {
+    let mut bytes = [0; KEY_LEN_BYTES_MAX];
+    let (mut rest, mut at) = (len, 0);
+    loop {
+        bytes[at] = (rest & 0x7F) as u8;
+        rest >>= 7;
+        at += 1;
+        if rest == 0 {
+            return (bytes, at);
+        }
+        bytes[at - 1] |= 0x80;
+    }
+}
+
+/// Returns the length of a key, and the number of bytes that it is encoded in.
+#[inline]
+fn decode_len(bytes: &[u8]) -> (usize, usize) {
+    let (mut len, mut at) = (0, 0);
+    loop {
+        len |= usize::from(bytes[at] & 0x7F) << (7 * at);
+        at += 1;
+        if bytes[at - 1] & 0x80 == 0 {
+            return (len, at);
+        }
+    }
+}
+
+impl Values {
+    pub(super) fn new(slabs: Slabs) -> Values {
+        Values { slabs, kept_for: None }
+    }
+
+    /// Returns the bytes of a key and its value, with the key's length, in pieces.
+    fn pieces(&self, reference: Reference) -> impl Iterator<Item = &[u8]> {
+        let large = reference.is_marked().then(|| self.list(reference).1);
+        let single = large.is_none().then(|| self.slabs.block(reference));
+        let extents = large.map_or(&[][..], |list| self.slabs.block(list));
+        single.into_iter().chain(references(extents).map(|extent| self.slabs.block(extent)))
+    }
+
+    /// Returns the length that a head has, and the list.
+    fn list(&self, head: Reference) -> (usize, Reference) {
+        let (numbers, _) = self.slabs.block(head).as_chunks::<REFERENCE_BYTES>();
+        let [len, list] = [0, 1].map(|i| u64::from_le_bytes(numbers[i]));
+        (len as usize, Reference(list))
+    }
+
+    fn set_list(&mut self, head: Reference, len: usize, list: Reference) {
+        let bytes = self.slabs.block_mut(head);
+        bytes[..REFERENCE_BYTES].copy_from_slice(&(len as u64).to_le_bytes());
+        bytes[REFERENCE_BYTES..].copy_from_slice(&list.0.to_le_bytes());
+    }
+
+    /// Whether a reference leads to this key.
+    #[inline]
+    pub(super) fn is_key(&self, reference: Reference, key: &[u8]) -> bool {
+        if !reference.is_marked() {
+            let block = self.slabs.block(reference);
+            let (len, start) = decode_len(block);
+            return len == key.len() && block[start..start + len] == *key;
+        }
+        let mut rest = key;
+        for (i, piece) in self.pieces(reference).enumerate() {
+            let (len, start) = if i == 0 { decode_len(piece) } else { (key.len(), 0) };
+            let same = rest.len().min(piece.len() - start);
+            if len != key.len() || piece[start..start + same] != rest[..same] {
+                return false;
+            }
+            rest = &rest[same..];
+            if rest.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns the number of bytes of a value, and of its key with the key's length.
+    pub(super) fn sizes(&self, reference: Reference) -> (usize, usize) {
+        let (total, first) = match reference.is_marked() {
+            false => (reference.len(), self.slabs.block(reference)),
+            true => (self.list(reference).0, self.pieces(reference).next().unwrap_or(&[])),
+        };
+        let (len, start) = decode_len(first);
+        (total - start - len, start + len)
+    }
+
+    /// Adds the value to `out`.
+    pub(super) fn read_value(&self, reference: Reference, out: &mut Vec<u8>) {
+        let (size, mut skipped) = self.sizes(reference);
+        out.reserve(size);
+        for piece in self.pieces(reference) {
+            let skip = skipped.min(piece.len());
+            out.extend_from_slice(&piece[skip..]);
+            skipped -= skip;
+        }
+    }
+
+    /// Adds the key and then its value to `out`; returns the length of the key.
+    pub(super) fn read(&self, reference: Reference, out: &mut Vec<u8>) -> usize {
+        let mut key_len = 0;
+        for (i, piece) in self.pieces(reference).enumerate() {
+            let (len, start) = if i == 0 { decode_len(piece) } else { (key_len, 0) };
+            key_len = len;
+            out.extend_from_slice(&piece[start..]);
+        }
+        key_len
+    }
+
+    /// Stores a key and a value, which is given in two parts.
+    ///
+    /// # Errors
+    /// `Memory` if the budget is exhausted; `Limit` if there are too many pages. Nothing is stored then.
+    #[inline]
+    pub(super) fn store(&mut self, key: &[u8], value: &[u8]) -> Result<Reference> {
+        let (len, len_size) = encode_len(key.len());
+        let total = len_size + key.len() + value.len();
+        if total > BLOCK_BYTES_MAX {
+            let mut bytes = Vec::with_capacity(total);
+            [&len[..len_size], key, value]
+                .into_iter()
+                .for_each(|part| bytes.extend_from_slice(part));
+            return self.store_large(&bytes);
+        }
+        let reference = self.slabs.allocate(total)?;
+        let block = self.slabs.block_mut(reference);
+        let (head, rest) = block.split_at_mut(len_size);
+        head.copy_from_slice(&len[..len_size]);
+        let (first, second) = rest.split_at_mut(key.len());
+        first.copy_from_slice(key);
+        second.copy_from_slice(value);
+        Ok(reference)
+    }
+
+    /// Stores bytes in extents.
+    fn store_large(&mut self, bytes: &[u8]) -> Result<Reference> {
+        let extents = bytes.len().div_ceil(BLOCK_BYTES_MAX);
+        // Then none of the allocations below fails.
+        self.slabs.ensure(extents + 2)?;
+        let list = self.slabs.allocate(extents * REFERENCE_BYTES)?;
+        for (i, bytes) in bytes.chunks(BLOCK_BYTES_MAX).enumerate() {
+            let extent = self.slabs.allocate(bytes.len())?;
+            self.slabs.block_mut(extent).copy_from_slice(bytes);
+            self.set_extent(list, i, extent);
+        }
+        let head = self.slabs.allocate(HEAD_BYTES)?.marked();
+        self.set_list(head, bytes.len(), list);
+        Ok(head)
+    }
+
+    fn set_extent(&mut self, list: Reference, i: usize, extent: Reference) {
+        let places = self.slabs.block_mut(list).as_chunks_mut::<REFERENCE_BYTES>().0;
+        places[i] = extent.0.to_le_bytes();
+    }
+
+    /// Adds bytes to a value; returns its new reference. What is not needed any more is freed.
+    ///
+    /// # Errors
+    /// Those of [`Values::store`]; the value is unchanged then.
+    #[inline]
+    pub(super) fn append(&mut self, reference: Reference, bytes: &[u8]) -> Result<Reference> {
+        if reference.is_marked() {
+            return self.append_large(reference, bytes);
+        }
+        let total = reference.len() + bytes.len();
+        if total > BLOCK_BYTES_MAX {
+            let mut all = self.slabs.block(reference).to_vec();
+            all.extend_from_slice(bytes);
+            let large = self.store_large(&all)?;
+            self.free_block(reference);
+            return Ok(large);
+        }
+        self.append_to_block(reference, bytes)
+    }
+
+    /// Adds bytes to a block, which moves if it has another class then.
+    #[inline]
+    fn append_to_block(&mut self, reference: Reference, bytes: &[u8]) -> Result<Reference> {
+        let (len, total) = (reference.len(), reference.len() + bytes.len());
+        let longer = if self.slabs.stays(reference, total) {
+            // Snapshots read no bytes beyond the length that they know.
+            self.slabs.resize(reference, total)
+        } else {
+            let longer = self.slabs.copy(reference, total)?;
+            self.free_block(reference);
+            longer
+        };
+        self.slabs.block_mut(longer)[len..].copy_from_slice(bytes);
+        Ok(longer)
+    }
+
+    /// Adds bytes to extents. A snapshot may read the head and the list: they are replaced then.
+    fn append_large(&mut self, head: Reference, bytes: &[u8]) -> Result<Reference> {
+        // Then none of the allocations below fails: the last extent, new ones, a list, a head.
+        self.slabs.ensure(bytes.len().div_ceil(BLOCK_BYTES_MAX) + 4)?;
+        let (len, old_list) = self.list(head);
+        let mut extents: Vec<_> = references(self.slabs.block(old_list)).collect();
+        let last = extents.last_mut().expect("a list has extents");
+        let (now, later) = bytes.split_at(bytes.len().min(BLOCK_BYTES_MAX - last.len()));
+        *last = self.append_to_block(*last, now)?;
+        for bytes in later.chunks(BLOCK_BYTES_MAX) {
+            let extent = self.slabs.allocate(bytes.len())?;
+            self.slabs.block_mut(extent).copy_from_slice(bytes);
+            extents.push(extent);
+        }
+        let list = if later.is_empty() {
+            self.unshared(old_list)?
+        } else {
+            self.free_block(old_list);
+            self.slabs.allocate(extents.len() * REFERENCE_BYTES)?
+        };
+        extents.iter().enumerate().for_each(|(i, extent)| self.set_extent(list, i, *extent));
+        let head = self.unshared(head)?;
+        self.set_list(head, len + bytes.len(), list);
+        Ok(head)
+    }
+
+    /// Returns the block itself, or a copy if a snapshot may read it.
+    fn unshared(&mut self, reference: Reference) -> Result<Reference> {
+        if self.kept_for.is_none() {
+            return Ok(reference);
+        }
+        let copy = self.slabs.copy(reference, reference.len())?;
+        self.free_block(reference);
+        Ok(copy)
+    }
+
+    /// Replaces a value in its place, if the place has the right size and no snapshot may read it; returns its
+    /// new reference.
+    #[inline]
+    pub(super) fn overwrite(&mut self, reference: Reference, value: &[u8]) -> Option<Reference> {
+        if reference.is_marked() || self.kept_for.is_some() {
+            return None;
+        }
+        let (len, start) = decode_len(self.slabs.block(reference));
+        let total = start + len + value.len();
+        if total > BLOCK_BYTES_MAX || !self.slabs.stays(reference, total) {
+            return None;
+        }
+        let reference = self.slabs.resize(reference, total);
+        self.slabs.block_mut(reference)[start + len..].copy_from_slice(value);
+        Some(reference)
+    }
+
+    /// Frees a key with its value.
+    #[inline]
+    pub(super) fn free(&mut self, reference: Reference) {
+        if reference.is_marked() {
+            let (_, list) = self.list(reference);
+            let extents: Vec<_> = references(self.slabs.block(list)).collect();
+            extents.into_iter().for_each(|extent| self.free_block(extent));
+            self.free_block(list);
+        }
+        self.free_block(reference);
+    }
+
+    #[inline]
+    fn free_block(&mut self, reference: Reference) {
+        match self.kept_for {
+            Some(snapshot) => self.slabs.free_after(snapshot, reference),
+            None => self.slabs.free(reference),
+        }
+    }
+
+    /// Whether a block of a key and its value is to leave its page.
+    pub(super) fn is_leaving(&self, reference: Reference) -> bool {
+        let blocks = |reference: Reference| self.slabs.is_leaving(reference);
+        blocks(reference)
+            || reference.is_marked() && {
+                let list = self.list(reference).1;
+                blocks(list) || references(self.slabs.block(list)).any(blocks)
+            }
+    }
+
+    /// Moves the blocks of a key and its value that are to leave their pages; returns the new reference.
+    ///
+    /// # Errors
+    /// Those of [`Values::store`]; nothing is moved then.
+    pub(super) fn leave(&mut self, reference: Reference) -> Result<Reference> {
+        if !reference.is_marked() {
+            return self.leave_block(reference);
+        }
+        let (len, list) = self.list(reference);
+        let extents: Vec<_> = references(self.slabs.block(list)).collect();
+        self.slabs.ensure(extents.len() + 4)?;
+        let head = self.unshared(reference)?;
+        let list = self.unshared(list)?;
+        for (i, extent) in extents.into_iter().enumerate() {
+            let moved = self.leave_block(extent)?;
+            self.set_extent(list, i, moved);
+        }
+        let list = self.leave_block(list)?;
+        self.set_list(head, len, list);
+        self.leave_block(head)
+    }
+
+    fn leave_block(&mut self, reference: Reference) -> Result<Reference> {
+        if !self.slabs.is_leaving(reference) {
+            return Ok(reference);
+        }
+        let moved = self.slabs.copy(reference, reference.len())?;
+        self.free_block(reference);
+        Ok(moved)
+    }
+}
+
+/// Returns the references of a list.
+fn references(list: &[u8]) -> impl Iterator<Item = Reference> {
+    list.as_chunks::<REFERENCE_BYTES>().0.iter().map(|bytes| Reference(u64::from_le_bytes(*bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::MemoryBudget;
+
+    fn read(values: &Values, reference: Reference) -> (Vec<u8>, Vec<u8>) {
+        let mut key = Vec::new();
+        let len = values.read(reference, &mut key);
+        let value = key.split_off(len);
+        (key, value)
+    }
+
+    /// Keys and values around all limits, appended to piece by piece, with and without a snapshot that keeps the old ones.
+    #[test]
+    fn values_of_all_sizes_are_stored_and_grow() {
+        for kept_for in [None, Some(1)] {
+            for key_len in [0, 1, 127, 128, 16_383, 16_384, 32_763, 32_764, 32_765, 65_535] {
+                let slabs = Slabs::new(&MemoryBudget::unlimited(), None).unwrap();
+                let mut values = Values { slabs, kept_for };
+                let key: Vec<u8> = (0..key_len).map(|i| i as u8).collect();
+                let mut expected = vec![7];
+                let mut reference = values.store(&key, &expected).unwrap();
+                let (old, mut before) = (reference, read(&values, reference));
+                for more in [0, 1, 15, 300, 32_000, 1000, 70_000, 16, 0] {
+                    let bytes: Vec<u8> = (0..more).map(|i| (i * 7 + more) as u8).collect();
+                    reference = values.append(reference, &bytes).unwrap();
+                    expected.extend_from_slice(&bytes);
+                    assert!(values.is_key(reference, &key));
+                    assert!(!values.is_key(reference, &expected));
+                    assert_eq!(read(&values, reference), (key.clone(), expected.clone()));
+                    assert_eq!(values.sizes(reference).0, expected.len());
+                }
+                let mut value = Vec::new();
+                values.read_value(reference, &mut value);
+                assert_eq!(value, expected);
+                if kept_for.is_some() {
+                    assert_eq!(read(&values, old), before);
+                    before = read(&values, reference);
+                    let grown = values.append(reference, &[1; 40_000]).unwrap();
+                    assert_eq!(read(&values, reference), before);
+                    reference = grown;
+                }
+                values.free(reference);
+                values.slabs.free_deferred(None, usize::MAX);
+                assert_eq!(values.slabs.page_bytes(), 0);
+            }
+        }
+    }
+}
