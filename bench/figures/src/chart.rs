@@ -87,6 +87,13 @@ impl Axis {
         Axis { label, scale: Scale::Logarithmic, ticks }
     }
 
+    /// Returns an axis of powers of a thousand from 1 to a number above `max`.
+    pub fn thousands(label: &'static str, max: f64) -> Axis {
+        let powers = 0..=(max.log10() / 3.0).ceil() as i32;
+        let ticks = powers.map(|power| 1000_f64.powi(power)).collect();
+        Axis { label, scale: Scale::Logarithmic, ticks }
+    }
+
     fn place(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,

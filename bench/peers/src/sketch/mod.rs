@@ -72,7 +72,7 @@ const COLUMNS: &[Column] = &[
     Column::new("estimate_us", 2),
     Column::new("union_us", 2),
     Column::drawn("memory_bytes", 0, "Memory, bytes; less is better"),
-    Column::drawn("stored_bytes", 0, "As bytes, less is better"),
+    Column::drawn("stored_bytes", 0, "As bytes; less is better"),
     Column::new("error_percent_1k_keys", 3),
     Column::new("error_percent_10k_keys", 3),
     Column::drawn("error_percent_40k_keys", 3, "Error with 40,000 keys, %; less is better"),
