@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// All pairs of a [`GroupTable`](super::GroupTable) at the moment when the snapshot began, read group by group in the
 /// order of a 64-bit mix of the keys.
 ///
-/// Writers go on. A group that changes before it is read is copied first, so the table is never there twice. Dropping the
-/// snapshot frees the copies.
+/// Writers go on. A group that changes before it is read is copied first, so the table is never there twice. Dropping
+/// the snapshot frees the copies.
 ///
 /// ```
 /// use hashfold::memory::{GroupTable, MemoryOptions};
@@ -52,7 +52,8 @@ impl GroupSnapshot {
         begun.map(|()| snapshot)
     }
 
-    /// Replaces `pairs` by the keys and values of the next group, at most 1120, in the order of their mix; returns `false` at the end.
+    /// Replaces `pairs` by the keys and values of the next group, at most 1120, in the order of their mix; returns
+    /// `false` at the end.
     pub fn next_group(&mut self, pairs: &mut Vec<(u64, u64)>) -> bool {
         pairs.clear();
         while let Some(epoch) = self.epochs.get(self.shard) {

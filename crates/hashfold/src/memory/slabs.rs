@@ -291,8 +291,8 @@ impl Slabs {
         }
     }
 
-    /// Chooses pages with few blocks, which are to leave them: those less full than `fill`, if their blocks fit on fewer
-    /// pages. Returns their number.
+    /// Chooses pages with few blocks, which are to leave them: those less full than `fill`, if their blocks fit on
+    /// fewer pages. Returns their number.
     pub(super) fn begin_leaving(&mut self, fill: f64) -> usize {
         let mut chosen: [Vec<u32>; CLASSES] = std::array::from_fn(|_| Vec::new());
         let mut used = [0; CLASSES];

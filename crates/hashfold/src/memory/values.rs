@@ -350,7 +350,8 @@ mod tests {
         (key, value)
     }
 
-    /// Keys and values around all limits, appended to piece by piece, with and without a snapshot that keeps the old ones.
+    /// Keys and values around all limits, appended to piece by piece, with and without a snapshot that keeps the old
+    /// ones.
     #[test]
     fn values_of_all_sizes_are_stored_and_grow() {
         for kept_for in [None, Some(1)] {
