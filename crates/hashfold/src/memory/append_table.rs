@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 /// A value lies in one piece, in a block of the smallest size class that holds it, up to 32 KiB with its key; longer
 /// ones are chains of such blocks. Appending writes behind the last byte, or moves the value to the next class. A key
 /// needs 17 to 19 bytes beside itself and its value if there are millions of keys in each shard, and the unused rest of
-/// its block: up to 3 bytes in blocks up to 64 bytes, and a fifth or less in blocks up to 8 KiB. A shard has up to 16
+/// its block: up to 1 byte in blocks up to 64 bytes, and a fifth or less in blocks up to 8 KiB. A shard has up to 64
 /// GiB of values.
 ///
 /// ```

@@ -74,6 +74,24 @@ impl GroupSnapshot {
 
     /// Sorts all pairs by the hashes of their keys: entries with keys and values of 8 bytes, little-endian, as a run.
     ///
+    /// ```
+    /// use hashfold::memory::{GroupTable, MemoryOptions};
+    /// use hashfold::{TableBuilder, run::SortOptions, work::Watch};
+    /// # let folder = std::env::temp_dir().join("hf-group-table");
+    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// let table = GroupTable::new(MemoryOptions::default())?;
+    /// table.put_many(&(0..1000).map(|key| (key, key * 7)).collect::<Vec<_>>())?;
+    /// let builder = TableBuilder::new(&folder)?;
+    /// let mut run = table.snapshot()?.scan(builder.sorter(SortOptions::default())?)?;
+    /// builder.build(&mut run, &Watch::default())?;
+    ///
+    /// let (on_flash, restored) = (hashfold::Table::open(&folder)?, GroupTable::new(MemoryOptions::default())?);
+    /// restored.restore(on_flash.scan(), &Watch::default())?;
+    /// assert!(restored.len() == 1000 && restored.get(6) == Some(42));
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of the sorter.
     pub fn scan(mut self, mut sorter: Sorter) -> Result<Sorted> {
