@@ -47,7 +47,7 @@ const SIZES: [usize; CLASSES] = {
 };
 
 /// The class of each length, in steps.
-const BY_STEPS: [u8; PAGE_BYTES / 2 / STEP + 1] = {
+static BY_STEPS: [u8; PAGE_BYTES / 2 / STEP + 1] = {
     let mut classes = [0; PAGE_BYTES / 2 / STEP + 1];
     let (mut steps, mut class) = (0, 0);
     while steps < classes.len() {
