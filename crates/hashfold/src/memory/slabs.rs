@@ -109,19 +109,16 @@ pub(super) struct Slabs {
 
 impl Slabs {
     /// Makes slabs without pages.
-    ///
-    /// # Errors
-    /// None: nothing is reserved yet.
-    pub(super) fn new(budget: &MemoryBudget, executor: Option<Arc<dyn Executor>>) -> Result<Slabs> {
-        Ok(Slabs {
-            pages: Arena::new(budget, executor)?,
-            bitmaps: Arena::new(budget, None)?,
+    pub(super) fn new(budget: &MemoryBudget, executor: Option<Arc<dyn Executor>>) -> Slabs {
+        Slabs {
+            pages: Arena::new(budget, executor),
+            bitmaps: Arena::new(budget, None),
             states: Vec::new(),
             open: std::array::from_fn(|_| Vec::new()),
             deferred: VecDeque::new(),
             block_bytes: 0,
             scratch: Vec::new(),
-        })
+        }
     }
 
     /// Returns the memory of the slabs in bytes: resident, or about to be.
@@ -363,7 +360,7 @@ mod tests {
     use crate::key::Seed;
 
     fn slabs() -> Slabs {
-        Slabs::new(&MemoryBudget::unlimited(), None).unwrap()
+        Slabs::new(&MemoryBudget::unlimited(), None)
     }
 
     /// Blocks of random lengths keep their bytes until they are freed; then all pages are in the pool.
