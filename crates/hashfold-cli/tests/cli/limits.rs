@@ -370,6 +370,7 @@ fn every_verb_bounds_its_threads() {
         "bench store",
         "bench filter",
         "bench map",
+        "bench memory",
     ] {
         for threads in ["0", "1025", "100000", "-1", "x"] {
             let outcome = work.run(&format!("{verb} --threads={threads}"));

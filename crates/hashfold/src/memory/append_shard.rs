@@ -14,7 +14,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Number of deferred blocks that a change frees at most: more than a change defers.
+/// Number of deferred blocks that a change frees at most: more than a change of a short value defers.
 const FREED_MAX: usize = 8;
 
 /// An index and its blocks.
@@ -32,7 +32,7 @@ pub(super) struct AppendShard {
 
 impl AppendShard {
     pub(super) fn new(options: &MemoryOptions, regions: Range<usize>) -> Result<AppendShard> {
-        let slabs = Slabs::new(&options.budget, options.executor.clone())?;
+        let slabs = Slabs::new(&options.budget, options.executor.clone());
         Ok(AppendShard {
             index: Index::new(options, regions)?,
             values: Values::new(slabs),

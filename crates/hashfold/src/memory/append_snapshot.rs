@@ -18,8 +18,8 @@ const BYTES_MAX: usize = 1 << 16;
 
 /// All entries of an [`AppendTable`](super::AppendTable) at the moment when the snapshot began.
 ///
-/// Writers go on: groups of the index that change are copied, and what they replace or remove is freed after the snapshot was
-/// dropped, a few blocks with each change, or by `compact`. Values are not copied.
+/// Writers go on: groups of the index that change are copied, and what they replace or remove is freed after the
+/// snapshot was dropped, a few blocks with each change, or by `compact`. Values are not copied.
 #[derive(Debug)]
 pub struct AppendSnapshot {
     shards: Arc<Shards<AppendShard>>,
@@ -41,8 +41,8 @@ impl AppendSnapshot {
         begun.map(|()| snapshot)
     }
 
-    /// Reads the entries as a run, in the order of hashes, in a few hundred kilobytes of memory and what the longest value
-    /// needs.
+    /// Reads the entries as a run, in the order of hashes, in a few hundred kilobytes of memory and what the longest
+    /// value needs.
     ///
     /// ```
     /// use hashfold::{Table, TableBuilder, TableOptions, work::Watch};
@@ -98,7 +98,7 @@ struct Place {
 pub struct AppendRun {
     snapshot: AppendSnapshot,
     shard: usize,
-    /// The pairs of the current group, in order, scratch::PAIRS_MAX, shards::Shards, of which the first `read` are copied.
+    /// The pairs of the current group, in order, of which the first `read` are copied.
     pairs: Vec<Pair>,
     buffer: Vec<Pair>,
     read: usize,

@@ -14,9 +14,11 @@ use std::sync::{Arc, Mutex};
 
 /// A table in RAM from keys to values, both any bytes, that can be appended to. Clones are the same table.
 ///
-/// A value lies in one piece, in a block of the smallest size class that holds it, up to 32 KiB with its key; longer ones are
-/// chains of such blocks. Appending writes behind the last byte, or moves the value to the next class. A key needs about
-/// 17 bytes in large tables beside itself, its value, and the unused rest of its block. A shard has up to 16 GiB of values.
+/// A value lies in one piece, in a block of the smallest size class that holds it, up to 32 KiB with its key; longer
+/// ones are chains of such blocks. Appending writes behind the last byte, or moves the value to the next class. A key
+/// needs 17 to 19 bytes beside itself and its value if there are millions of keys in each shard, and the unused rest of
+/// its block: up to 1 byte in blocks up to 64 bytes, and a fifth or less in blocks up to 8 KiB. A shard has up to 64
+/// GiB of values.
 ///
 /// ```
 /// use hashfold::memory::{AppendTable, MemoryOptions};
@@ -123,8 +125,8 @@ impl AppendTable {
         shard.find(hash, key).map(|found| value_of(&shard, found.value))
     }
 
-    /// Replaces `value` by the value of a key, if it is there, and returns whether it is. For many lookups without as many
-    /// allocations.
+    /// Replaces `value` by the value of a key, if it is there, and returns whether it is. For many lookups without as
+    /// many allocations.
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> bool {
         let key = key.as_ref();
         let hash = self.hash(key);
@@ -252,8 +254,8 @@ impl AppendTable {
         steps.finish()
     }
 
-    /// Moves values out of pages that are less than three quarters full, while readers and writers go on; the pages are used
-    /// for values of any size then. The steps of `watch` are groups of keys.
+    /// Moves values out of pages that are less than three quarters full, while readers and writers go on; the pages are
+    /// used for values of any size then. The steps of `watch` are groups of keys.
     ///
     /// # Errors
     /// `Memory` if the budget is exhausted; the error of `watch`. The values are all there then.

@@ -48,17 +48,11 @@ impl<const UNIT: usize> Arena<UNIT> {
         assert!(UNIT.is_multiple_of(LINE_BYTES) && FIRST_BYTES.is_multiple_of(UNIT));
 
     /// Makes an arena without memory.
-    ///
-    /// # Errors
-    /// None: nothing is reserved yet.
-    pub(super) fn new(
-        budget: &MemoryBudget,
-        executor: Option<Arc<dyn Executor>>,
-    ) -> Result<Arena<UNIT>> {
+    pub(super) fn new(budget: &MemoryBudget, executor: Option<Arc<dyn Executor>>) -> Arena<UNIT> {
         let () = Self::CHECKED;
-        let reserved = budget.reserve(0)?;
+        let reserved = budget.reserve(0).expect("0 bytes are in every limit");
         let (segments, free) = (Vec::new(), Vec::new());
-        Ok(Arena { segments, used: 0, free, populated: 0, reserved, executor })
+        Arena { segments, used: 0, free, populated: 0, reserved, executor }
     }
 
     /// Returns the memory that the arena has, in bytes.
@@ -249,7 +243,7 @@ mod tests {
         let threads: Arc<dyn Executor> = Arc::new(Threads::new(1));
         for executor in [None, Some(threads)] {
             let budget = MemoryBudget::unlimited();
-            let mut arena = Arena::<1024>::new(&budget, executor).unwrap();
+            let mut arena = Arena::<1024>::new(&budget, executor);
             let units: Vec<u32> = (0..20_000).map(|_| arena.allocate().unwrap()).collect();
             for unit in &units {
                 arena.line_mut(*unit, 15)[..4].copy_from_slice(&unit.to_le_bytes());
@@ -264,7 +258,7 @@ mod tests {
     #[test]
     fn a_budget_that_is_met_changes_nothing() {
         let budget = MemoryBudget::new(3 << 16);
-        let mut arena = Arena::<1024>::new(&budget, None).unwrap();
+        let mut arena = Arena::<1024>::new(&budget, None);
         let count = (0..).map_while(|_| arena.allocate().ok()).count();
         assert_eq!((count, arena.bytes()), (192, 3 << 16));
         assert!(matches!(arena.allocate().unwrap_err().kind(), ErrorKind::Memory { .. }));

@@ -1,11 +1,11 @@
-//! Size classes of blocks: 16 to 64 bytes in steps of 4, to 128 in steps of 8, then four per doubling, and such that a
+//! Size classes of blocks: 16 to 64 bytes in steps of 2, to 128 in steps of 4, then four per doubling, and such that a
 //! page of 64 KiB is full of them. The class of a block follows from its length, so no block has a header.
 
 /// Size of a page in bytes.
 pub(super) const PAGE_BYTES: usize = 1 << 16;
 
-/// The unit of block sizes and places, in bytes.
-pub(super) const GRANULE_BYTES: usize = 4;
+/// The unit of block sizes, in bytes.
+const STEP: usize = 2;
 
 /// Size of the smallest blocks in bytes.
 pub(super) const BLOCK_BYTES_MIN: usize = 16;
@@ -14,11 +14,11 @@ pub(super) const BLOCK_BYTES_MIN: usize = 16;
 pub(super) const BLOCK_BYTES_MAX: usize = (1 << 15) - 1;
 
 /// Number of classes.
-pub(super) const CLASSES: usize = STEPS_OF_8 + 24 + FEW.len();
+pub(super) const CLASSES: usize = STEPS_OF_4 + 24 + FEW.len();
 
 /// Number of classes up to 64 bytes, and up to 128.
-const STEPS_OF_4: usize = 13;
-const STEPS_OF_8: usize = STEPS_OF_4 + 8;
+const STEPS_OF_2: usize = 25;
+const STEPS_OF_4: usize = STEPS_OF_2 + 16;
 /// Blocks on a page, for the classes above 8 KiB.
 const FEW: [usize; 6] = [7, 6, 5, 4, 3, 2];
 
@@ -27,35 +27,35 @@ const SIZES: [usize; CLASSES] = {
     let mut sizes = [0; CLASSES];
     let mut class = 0;
     while class < CLASSES {
-        let size = if class < STEPS_OF_4 {
-            BLOCK_BYTES_MIN + class * 4
-        } else if class < STEPS_OF_8 {
-            64 + (class - STEPS_OF_4 + 1) * 8
+        let size = if class < STEPS_OF_2 {
+            BLOCK_BYTES_MIN + class * 2
+        } else if class < STEPS_OF_4 {
+            64 + (class - STEPS_OF_2 + 1) * 4
         } else if class < CLASSES - FEW.len() {
-            let step = class - STEPS_OF_8;
+            let step = class - STEPS_OF_4;
             (128 << (step / 4)) / 4 * (step % 4 + 5)
         } else {
             PAGE_BYTES / FEW[class + FEW.len() - CLASSES]
         };
         // As many blocks as fit, each as large as it can be then.
         let blocks = PAGE_BYTES / size;
-        let most = PAGE_BYTES / blocks / GRANULE_BYTES * GRANULE_BYTES;
-        sizes[class] = if class < STEPS_OF_8 { size } else { most };
+        let most = PAGE_BYTES / blocks / STEP * STEP;
+        sizes[class] = if class < STEPS_OF_4 { size } else { most };
         class += 1;
     }
     sizes
 };
 
-/// The class of each length, in granules.
-const BY_GRANULES: [u8; PAGE_BYTES / 2 / GRANULE_BYTES + 1] = {
-    let mut classes = [0; PAGE_BYTES / 2 / GRANULE_BYTES + 1];
-    let (mut granules, mut class) = (0, 0);
-    while granules < classes.len() {
-        if granules * GRANULE_BYTES > SIZES[class] {
+/// The class of each length, in steps.
+static BY_STEPS: [u8; PAGE_BYTES / 2 / STEP + 1] = {
+    let mut classes = [0; PAGE_BYTES / 2 / STEP + 1];
+    let (mut steps, mut class) = (0, 0);
+    while steps < classes.len() {
+        if steps * STEP > SIZES[class] {
             class += 1;
         }
-        classes[granules] = class as u8;
-        granules += 1;
+        classes[steps] = class as u8;
+        steps += 1;
     }
     classes
 };
@@ -63,7 +63,7 @@ const BY_GRANULES: [u8; PAGE_BYTES / 2 / GRANULE_BYTES + 1] = {
 /// Returns the class of blocks of this length.
 #[inline]
 pub(super) fn class_of(len: usize) -> usize {
-    usize::from(BY_GRANULES[len.div_ceil(GRANULE_BYTES)])
+    usize::from(BY_STEPS[len.div_ceil(STEP)])
 }
 
 /// Returns the size of the blocks of a class, in bytes.
@@ -95,8 +95,8 @@ mod tests {
         for class in 0..CLASSES {
             let used = blocks(class) * size(class);
             assert!(used <= PAGE_BYTES && used > PAGE_BYTES * 99 / 100, "{class}: {used}");
-            assert!(size(class).is_multiple_of(GRANULE_BYTES));
-            let before = if class < STEPS_OF_8 { continue } else { size(class - 1) };
+            assert!(size(class).is_multiple_of(STEP));
+            let before = if class < STEPS_OF_4 { continue } else { size(class - 1) };
             assert!((size(class) - before) * 100 <= size(class) * 34, "{class}");
         }
     }

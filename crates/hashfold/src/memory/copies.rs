@@ -34,8 +34,8 @@ impl Index {
         self.snapshots.active.retain(|active| active.epoch != epoch);
     }
 
-    /// Replaces `pairs` by the pairs of the snapshot's next group, in any order; returns the depth of the group, or `None`
-    /// at the end.
+    /// Replaces `pairs` by the pairs of the snapshot's next group, in any order; returns the depth of the group, or
+    /// `None` at the end.
     pub(super) fn next_of_snapshot(&mut self, epoch: u32, pairs: &mut Vec<Pair>) -> Option<u32> {
         pairs.clear();
         let active = &mut self.snapshots.active;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// All pairs of a [`GroupTable`](super::GroupTable) at the moment when the snapshot began, read group by group in the
 /// order of a 64-bit mix of the keys.
 ///
-/// Writers go on. A group that changes before it is read is copied first, so the table is never there twice. Dropping the
-/// snapshot frees the copies.
+/// Writers go on. A group that changes before it is read is copied first, so the table is never there twice. Dropping
+/// the snapshot frees the copies.
 ///
 /// ```
 /// use hashfold::memory::{GroupTable, MemoryOptions};
@@ -52,7 +52,8 @@ impl GroupSnapshot {
         begun.map(|()| snapshot)
     }
 
-    /// Replaces `pairs` by the keys and values of the next group, at most 1120, in the order of their mix; returns `false` at the end.
+    /// Replaces `pairs` by the keys and values of the next group, at most 1120, in the order of their mix; returns
+    /// `false` at the end.
     pub fn next_group(&mut self, pairs: &mut Vec<(u64, u64)>) -> bool {
         pairs.clear();
         while let Some(epoch) = self.epochs.get(self.shard) {
@@ -72,6 +73,24 @@ impl GroupSnapshot {
     }
 
     /// Sorts all pairs by the hashes of their keys: entries with keys and values of 8 bytes, little-endian, as a run.
+    ///
+    /// ```
+    /// use hashfold::memory::{GroupTable, MemoryOptions};
+    /// use hashfold::{TableBuilder, run::SortOptions, work::Watch};
+    /// # let folder = std::env::temp_dir().join("hf-group-table");
+    /// # let _ = std::fs::remove_dir_all(&folder);
+    /// let table = GroupTable::new(MemoryOptions::default())?;
+    /// table.put_many(&(0..1000).map(|key| (key, key * 7)).collect::<Vec<_>>())?;
+    /// let builder = TableBuilder::new(&folder)?;
+    /// let mut run = table.snapshot()?.scan(builder.sorter(SortOptions::default())?)?;
+    /// builder.build(&mut run, &Watch::default())?;
+    ///
+    /// let (on_flash, restored) = (hashfold::Table::open(&folder)?, GroupTable::new(MemoryOptions::default())?);
+    /// restored.restore(on_flash.scan(), &Watch::default())?;
+    /// assert!(restored.len() == 1000 && restored.get(6) == Some(42));
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Those of the sorter.

@@ -47,9 +47,8 @@ impl Index {
         let format = self.shape.format(group.depth);
         let chunks = self.shape.chunks_for(format, scratch.len(), 0);
         if let Some(chunks) = chunks.filter(|chunks| *chunks < group.chunks) {
-            // Fewer chunks are needed than the group has: no memory is allocated.
-            let shrunk = self.rebuild(number, group, &scratch, chunks);
-            debug_assert!(shrunk.is_ok());
+            // Rarely, the pairs find their places in more chunks only. Without memory for these, the group stays as it is.
+            let _ = self.rebuild(number, group, &scratch, chunks);
         }
         self.scratch.pairs = scratch;
     }
@@ -65,7 +64,7 @@ impl Index {
         pairs.truncate(count);
     }
 
-    /// Does so for a format; inlined for a constant one.
+    /// Adds the pairs of a group in a format; inlined for a constant one.
     #[inline(always)]
     fn gather_lines(
         &self,

@@ -191,8 +191,8 @@ impl Format {
         Pair { hash: base >> bits << bits | hash, value: self.value(line, slot) }
     }
 
-    /// Adds the pairs of a line to `pairs`, of which `count` are filled, without a branch that depends on the line; there must
-    /// be places for [`SLOTS_MAX`] more.
+    /// Adds the pairs of a line to `pairs`, of which `count` are filled, without a branch that depends on the line;
+    /// there must be places for [`SLOTS_MAX`] more.
     #[inline]
     pub(super) fn gather(self, line: &Line, base: u64, pairs: &mut [Pair], count: &mut usize) {
         let used = in_use(line);

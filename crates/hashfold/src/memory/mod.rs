@@ -1,15 +1,15 @@
 //! Tables in RAM for very many keys, which grow without a pause.
 //!
 //! ```text
-//! hash ─8 bits→ region ─directory→ group: up to 14 chunks of 16 lines ─48 bits→ two lines of 64 bytes, 4 or 5 slots each
+//! hash ─8 bits→ region ─directory→ group: 1 to 14 chunks of 16 lines ─48 bits→ two lines: 64 bytes, 4 or 5 slots
 //! ```
 //!
-//! [`GroupTable`] maps 64-bit keys to numbers. [`AppendTable`] maps byte keys to values that grow: its index maps hashes to
-//! blocks of memory, each of which begins with the key.
+//! [`GroupTable`] maps 64-bit keys to numbers. [`AppendTable`] maps byte keys to values that grow: its index maps
+//! hashes to blocks of memory, each of which begins with the key.
 //!
-//! A table is divided into groups of up to a thousand keys, in the order of their hashes. A full group is built anew,
-//! a quarter larger, or splits in two: never the whole table. A key is in one of two cache lines of its group. A removed key
-//! leaves nothing behind, and groups shrink.
+//! A table is divided into groups of up to a thousand keys, in the order of their hashes. A full group is built anew, a
+//! quarter larger, or splits in two: never the whole table. A key is in one of two cache lines of its group. A removed
+//! key leaves nothing behind, and groups shrink.
 //!
 //! Groups are in the order of hashes, so a table is read in that order by sorting one group at a time; and it can be
 //! read as it was at one moment while writers go on, by copying the groups that change before they are read.

@@ -37,7 +37,8 @@ pub struct MemoryOptions {
     /// Unlimited by default.
     pub budget: MemoryBudget,
     /// An executor of jobs that populate memory ahead of its use, which shortens pauses: the first access to a large
-    /// page may take milliseconds. At most a 64th of the memory, and 64 MiB, are populated ahead in each shard. None by default.
+    /// page may take milliseconds. At most a 64th of the memory, and 64 MiB, are populated ahead in each shard. None by
+    /// default.
     pub executor: Option<Arc<dyn Executor>>,
 }
 

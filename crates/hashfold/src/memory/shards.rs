@@ -60,8 +60,8 @@ impl<T> Shards<T> {
         (0..self.len()).map(|shard| self.write(shard)).collect()
     }
 
-    /// Calls `visit` with groups of at most [`BATCH`] positions of hashes that are in one shard, in their order, so that all
-    /// positions are visited once.
+    /// Calls `visit` with groups of at most [`BATCH`] positions of hashes that are in one shard, in their order, so
+    /// that all positions are visited once.
     ///
     /// # Errors
     /// Those of `visit`, after which no other group is visited.

@@ -1,15 +1,12 @@
 //! Blocks of memory in pages of 64 KiB, each with blocks of one size class. Which blocks are in use is in a bitmap
 //! beside the pages: there are no headers and no lists of free blocks.
 //!
-//! A reference to a block has 48 bits: 32 bits of a place in units of 4 bytes, 15 bits of a length, and a bit for the
-//! caller. A page without blocks goes back to a pool for all classes.
+//! A reference to a block has 48 bits: 20 bits of a page, 12 bits of a block on it, 15 bits of a length, and a bit for
+//! the caller. A page without blocks goes back to a pool for all classes.
 
 use super::{
     arena::{Arena, crowded},
-    classes::{
-        BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASSES, GRANULE_BYTES, PAGE_BYTES, blocks, class_of,
-        size,
-    },
+    classes::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASSES, PAGE_BYTES, blocks, class_of, size},
     line::LINE_BYTES,
 };
 use crate::{
@@ -20,10 +17,11 @@ use std::{collections::VecDeque, sync::Arc};
 
 /// Size of the bitmap of a page, in bytes: a bit for each of the smallest blocks.
 const BITMAP_BYTES: usize = PAGE_BYTES / BLOCK_BYTES_MIN / 8;
-/// Maximum number of pages: 16 GiB.
-const PAGES_MAX: u32 = 1 << 18;
-const _: () = assert!(PAGES_MAX as u64 * PAGE_GRANULES as u64 == 1 << 32);
-const PAGE_GRANULES: u32 = (PAGE_BYTES / GRANULE_BYTES) as u32;
+/// Maximum number of pages: 64 GiB.
+const PAGES_MAX: u32 = 1 << 20;
+/// Bits of a reference that number a block on its page.
+const BLOCK_BITS: u32 = 12;
+const _: () = assert!(PAGE_BYTES / BLOCK_BYTES_MIN <= 1 << BLOCK_BITS);
 /// The class of pages in the pool.
 const NO_CLASS: u8 = u8::MAX;
 
@@ -33,9 +31,10 @@ pub(super) struct Reference(pub(super) u64);
 
 impl Reference {
     #[inline]
-    fn new(granule: u32, len: usize) -> Reference {
-        debug_assert!(len <= BLOCK_BYTES_MAX);
-        Reference(u64::from(granule) << 16 | (len as u64) << 1)
+    fn new(page: u32, block: usize, len: usize) -> Reference {
+        debug_assert!(page < PAGES_MAX && block < 1 << BLOCK_BITS && len <= BLOCK_BYTES_MAX);
+        let place = u64::from(page) << BLOCK_BITS | block as u64;
+        Reference(place << 16 | (len as u64) << 1)
     }
 
     /// Returns the length of the block in bytes.
@@ -62,19 +61,20 @@ impl Reference {
     }
 
     #[inline]
-    fn granule(self) -> u32 {
-        (self.0 >> 16) as u32
+    fn page(self) -> u32 {
+        (self.0 >> (16 + BLOCK_BITS)) as u32
     }
 
+    /// Returns the number of the block on its page.
     #[inline]
-    fn page(self) -> u32 {
-        self.granule() / PAGE_GRANULES
+    fn block(self) -> usize {
+        (self.0 >> 16) as usize & ((1 << BLOCK_BITS) - 1)
     }
 
     /// Returns the offset of the block on its page, in bytes.
     #[inline]
     fn offset(self) -> usize {
-        (self.granule() % PAGE_GRANULES) as usize * GRANULE_BYTES
+        self.block() * size(class_of(self.len()))
     }
 }
 
@@ -109,19 +109,16 @@ pub(super) struct Slabs {
 
 impl Slabs {
     /// Makes slabs without pages.
-    ///
-    /// # Errors
-    /// None: nothing is reserved yet.
-    pub(super) fn new(budget: &MemoryBudget, executor: Option<Arc<dyn Executor>>) -> Result<Slabs> {
-        Ok(Slabs {
-            pages: Arena::new(budget, executor)?,
-            bitmaps: Arena::new(budget, None)?,
+    pub(super) fn new(budget: &MemoryBudget, executor: Option<Arc<dyn Executor>>) -> Slabs {
+        Slabs {
+            pages: Arena::new(budget, executor),
+            bitmaps: Arena::new(budget, None),
             states: Vec::new(),
             open: std::array::from_fn(|_| Vec::new()),
             deferred: VecDeque::new(),
             block_bytes: 0,
             scratch: Vec::new(),
-        })
+        }
     }
 
     /// Returns the memory of the slabs in bytes: resident, or about to be.
@@ -174,8 +171,7 @@ impl Slabs {
             let block = take_first(self.bitmaps.unit_mut(page), &mut state.hint);
             debug_assert!(block < blocks(class));
             self.block_bytes += size(class) as u64;
-            let granule = page * PAGE_GRANULES + (block * (size(class) / GRANULE_BYTES)) as u32;
-            return Ok(Reference::new(granule, len));
+            return Ok(Reference::new(page, block, len));
         }
     }
 
@@ -203,8 +199,7 @@ impl Slabs {
         let (page, class) = (reference.page(), class_of(reference.len()));
         let state = &mut self.states[page as usize];
         debug_assert_eq!(usize::from(state.class), class);
-        let block = reference.offset() / size(class);
-        let word = clear(self.bitmaps.unit_mut(page), block);
+        let word = clear(self.bitmaps.unit_mut(page), reference.block());
         state.hint = state.hint.min(word);
         state.free += 1;
         self.block_bytes -= size(class) as u64;
@@ -291,8 +286,8 @@ impl Slabs {
         }
     }
 
-    /// Chooses pages with few blocks, which are to leave them: those less full than `fill`, if their blocks fit on fewer
-    /// pages. Returns their number.
+    /// Chooses pages with few blocks, which are to leave them: those less full than `fill`, if their blocks fit on
+    /// fewer pages. Returns their number.
     pub(super) fn begin_leaving(&mut self, fill: f64) -> usize {
         let mut chosen: [Vec<u32>; CLASSES] = std::array::from_fn(|_| Vec::new());
         let mut used = [0; CLASSES];
@@ -365,7 +360,7 @@ mod tests {
     use crate::key::Seed;
 
     fn slabs() -> Slabs {
-        Slabs::new(&MemoryBudget::unlimited(), None).unwrap()
+        Slabs::new(&MemoryBudget::unlimited(), None)
     }
 
     /// Blocks of random lengths keep their bytes until they are freed; then all pages are in the pool.
@@ -396,13 +391,13 @@ mod tests {
 
     #[test]
     fn a_reference_keeps_place_length_and_mark() {
-        for granule in [0, 1, u32::MAX] {
+        for (page, block) in [(0, 0), (1, 4095), (PAGES_MAX - 1, 7)] {
             for len in [0, 1, 16, BLOCK_BYTES_MAX] {
-                let reference = Reference::new(granule, len);
+                let reference = Reference::new(page, block, len);
                 assert!(reference.0 < 1 << 48 && !reference.is_marked());
                 let marked = reference.marked().with_len(7);
-                assert_eq!((marked.granule(), marked.len(), reference.len()), (granule, 7, len));
-                assert!(marked.is_marked());
+                assert_eq!((marked.page(), marked.block(), marked.len()), (page, block, 7));
+                assert_eq!((marked.is_marked(), reference.len()), (true, len));
             }
         }
     }
@@ -429,7 +424,7 @@ mod tests {
         let mut slabs = slabs();
         let all: Vec<_> = (0..PAGE_BYTES / 32 * 10).map(|_| slabs.allocate(32).unwrap()).collect();
         let (kept, freed): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|block| block.0 >> 16 & 24 == 0);
+            all.into_iter().partition(|block| block.block() % 4 == 0);
         freed.iter().for_each(|block| slabs.free(*block));
         assert_eq!((slabs.page_bytes(), slabs.begin_leaving(0.75)), (10 << 16, 10));
         for block in kept {

@@ -350,12 +350,13 @@ mod tests {
         (key, value)
     }
 
-    /// Keys and values around all limits, appended to piece by piece, with and without a snapshot that keeps the old ones.
+    /// Keys and values around all limits, appended to piece by piece, with and without a snapshot that keeps the old
+    /// ones.
     #[test]
     fn values_of_all_sizes_are_stored_and_grow() {
         for kept_for in [None, Some(1)] {
             for key_len in [0, 1, 127, 128, 16_383, 16_384, 32_763, 32_764, 32_765, 65_535] {
-                let slabs = Slabs::new(&MemoryBudget::unlimited(), None).unwrap();
+                let slabs = Slabs::new(&MemoryBudget::unlimited(), None);
                 let mut values = Values { slabs, kept_for };
                 let key: Vec<u8> = (0..key_len).map(|i| i as u8).collect();
                 let mut expected = vec![7];

@@ -119,7 +119,7 @@ fn compact(bench: &MemoryBench, report: &Report, table: &AppendTable) -> Result<
     }
     let fill = || {
         let stats = table.stat();
-        stats.block_bytes as f64 / stats.page_bytes as f64
+        stats.block_bytes as f64 / stats.page_bytes.max(1) as f64
     };
     let before = fill();
     let begun = thread_seconds();
