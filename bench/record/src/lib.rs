@@ -1,5 +1,5 @@
 //! Results of measurements, in one form for all benchmarks: the circumstances, rows as JSON Lines, bar
-//! charts, numbers as people write them, and conditions that a comparison needs.
+//! charts, charts of intervals, numbers as people write them, and conditions that a comparison needs.
 //!
 //! ```text
 //! a line of a file of results: {"data": …, "peer": …, "figure": {"median": …, "min": …, "max": …},
@@ -8,6 +8,7 @@
 
 mod chart;
 mod conditions;
+mod intervals;
 mod number;
 mod run;
 mod samples;
@@ -15,6 +16,7 @@ mod samples;
 pub use self::{
     chart::{Bar, Limit, Panel, draw},
     conditions::{check_alike, with_huge_pages},
+    intervals::{Cell, Interval, Intervals, Row},
     number::{count, exact, short},
     run::{ROUNDS_MIN, Run},
     samples::Samples,

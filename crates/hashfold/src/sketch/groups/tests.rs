@@ -103,7 +103,7 @@ const FAMILIES: [Family; 4] = [
 /// Rows without a key, in any order among others and spilled with them.
 #[test]
 fn a_group_without_keys_is_there() {
-    let random = SeededRandom::new(8);
+    let (random, mut empty) = (SeededRandom::new(8), 0);
     for (precision, count, groups) in [(4, 60, 40), (9, 3000, 2000), (14, 300, 10)] {
         let rows = rows(&random, count, groups);
         let options = options(precision);
@@ -125,8 +125,9 @@ fn a_group_without_keys_is_there() {
         let expected =
             sketches.iter().map(|((_, group), sketch)| (group.to_vec(), sketch.to_bytes()));
         assert!(got == expected.collect::<Groups>(), "{precision} {count}");
-        assert!(sketches.values().any(Hll::is_empty), "some groups have no keys");
+        empty += sketches.values().filter(|sketch| sketch.is_empty()).count();
     }
+    assert!(empty > 20, "{empty} groups have no keys");
 }
 
 #[test]
