@@ -48,6 +48,19 @@ pub(super) fn estimate(histogram: &Histogram, q: usize) -> f64 {
     (m * m / (2.0 * LN_2 * z)).min(ESTIMATE_MAX)
 }
 
+/// Returns an estimate from `m` registers without its mean error: relative to the number of keys, 1.079 / m for many, by
+/// which the constants for m registers and for infinitely many differ (Flajolet and others, "HyperLogLog", 2007, figure 3),
+/// and 0.5 / m for few, as m·ln(m / (m − 1)) is 1 + 0.5 / m for one key. Between them, the means that were measured with 64
+/// registers follow the exponential here, within 0.06 / m.
+pub(super) fn without_bias(estimate: f64, m: f64) -> f64 {
+    const MANY: f64 = 1.079;
+    const FEW: f64 = 0.5;
+    /// Keys for each register after which the way from one to the other is made, but for a part of 1/e.
+    const SCALE: f64 = 2.2;
+    let mean = MANY - (MANY - FEW) * (-estimate / (m * SCALE)).exp();
+    estimate / (1.0 + mean / m)
+}
+
 /// σ(x) = x + Σ x^(2^k)·2^(k−1) for k from 1 on: what registers that are 0 add.
 fn sigma(mut x: f64) -> f64 {
     if x >= 1.0 {

@@ -51,7 +51,10 @@ impl Pairs {
                 histogram[value] += count;
             }
         }
-        histograms.map(|histogram| estimate::estimate(&histogram, q))
+        let m: u32 = histograms[0].iter().sum();
+        histograms.map(|histogram| {
+            estimate::without_bias(estimate::estimate(&histogram, q), f64::from(m))
+        })
     }
 }
 
