@@ -65,7 +65,7 @@ impl Likelihood {
     /// Takes pairs of values of registers, and how often there is each.
     pub(super) fn of(
         pairs: impl Iterator<Item = (usize, usize, u32)>,
-        kind: Kind<impl Fn(usize) -> f64, impl Fn(usize) -> f64>,
+        kind: &Kind<impl Fn(usize) -> f64, impl Fn(usize) -> f64>,
     ) -> Likelihood {
         let mut levels = vec![Level::default(); kind.value_max + 1];
         let mut above = [0.0; 3];

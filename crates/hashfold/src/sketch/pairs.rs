@@ -51,7 +51,7 @@ impl Pairs {
     pub(super) fn likelihood(&self, registers: usize, q: usize) -> Likelihood {
         let rate = |k: usize| 0.5_f64.powi(k.min(q) as i32) / registers as f64;
         let above = |k: usize| if k > q { 0.0 } else { rate(k) };
-        Likelihood::of(self.iter(), Kind { value_max: q + 1, rate, above })
+        Likelihood::of(self.iter(), &Kind { value_max: q + 1, rate, above })
     }
 
     /// Estimates |A|, |B| and |A ∪ B|. `q` + 1 is the largest value of a register.

@@ -42,5 +42,5 @@ fn likelihood(a: &Ghll, b: &Ghll) -> Likelihood {
         rate: |value: usize| levels.probability(value as u16) / m,
         above: |value: usize| levels.above(value as u16) / m,
     };
-    Likelihood::of(pairs.map(|(k, l)| (usize::from(*k), usize::from(*l), 1)), kind)
+    Likelihood::of(pairs.map(|(k, l)| (usize::from(*k), usize::from(*l), 1)), &kind)
 }
