@@ -94,3 +94,31 @@ fn tau(mut x: f64) -> f64 {
         }
     }
 }
+
+/// Returns σ'(x) = 1 + Σ x^(2^k − 1)·2^(2k−1) for k from 1 on.
+pub(super) fn sigma_slope(x: f64) -> f64 {
+    let (mut power, mut factor, mut sum) = (1.0, 1.0, 1.0);
+    let mut square = x;
+    for _ in 1..VALUES {
+        // x^(2^k − 1) and 2^(k−1).
+        (power, square) = (power * square, square * square);
+        let before = sum;
+        sum += power * 2.0 * factor * factor;
+        factor += factor;
+        if sum <= before {
+            break;
+        }
+    }
+    sum
+}
+
+/// Returns τ'(x) = (−1 + Σ 2·(1 − y)·y/x·4^(−k) with y = x^(2^−k), for k from 1 on) / 3.
+pub(super) fn tau_slope(x: f64) -> f64 {
+    let (mut y, mut factor, mut sum) = (x, 1.0, -1.0);
+    for _ in 1..VALUES {
+        y = y.sqrt();
+        factor *= 0.25;
+        sum += 2.0 * (1.0 - y) * y / x * factor;
+    }
+    sum / 3.0
+}

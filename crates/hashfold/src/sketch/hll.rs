@@ -1,6 +1,7 @@
 //! The sketch: registers, each with the largest value of its hashes.
 
 use super::{
+    covariance::Shape,
     entries::VALUE_BITS,
     estimate::{self, Histogram, VALUES},
     family::{Family, REGWIDTHS},
@@ -261,7 +262,8 @@ impl Hll {
     /// Estimates the number of distinct keys, with the error of the estimate.
     pub fn estimate_with_error(&self) -> Estimate {
         let value = self.estimate();
-        Estimate::new(value, (value * self.standard_error()).powi(2), f64::INFINITY)
+        let shape = Shape { count: self.register_count(), q: self.q() };
+        Estimate::new(value, shape.variance(value), f64::INFINITY)
     }
 
     /// Returns the relative standard error of the estimate for many keys: 1.04 / √m with m registers. It

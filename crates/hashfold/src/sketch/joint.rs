@@ -13,9 +13,11 @@
 
 use super::{
     Hll,
+    covariance::Shape,
     interval::Estimate,
     likelihood::Likelihood,
-    matrix::{Matrix, pairs},
+    matrix::{self, Matrix, Vector},
+    newton,
     pairs::Pairs,
 };
 use crate::error::Result;
@@ -40,25 +42,49 @@ pub struct Joint {
 }
 
 impl Joint {
-    fn new(sizes: [f64; 3], covariance: &Matrix, precision: u8) -> Joint {
+    fn new(sizes: Vector, covariance: &Matrix, precision: u8) -> Joint {
         let [a, b, x] = sizes;
-        let variance = |v: [f64; 3]| -> f64 {
-            let row = |i: usize| (0..3).map(|j| v[i] * v[j] * covariance[i][j]).sum::<f64>();
-            (0..3).map(row).sum()
+        let size = |value: f64, v: Vector| {
+            Estimate::new(value, matrix::variance(covariance, v), f64::INFINITY)
         };
         let union = a + b + x;
-        // The gradient of x / (a + b + x).
-        let slope = if union > 0.0 { -x / (union * union) } else { 0.0 };
-        let slope_x = if union > 0.0 { (a + b) / (union * union) } else { 0.0 };
         let jaccard = if union > 0.0 { x / union } else { 0.0 };
+        // The gradient of x / (a + b + x).
+        let [slope, slope_x] =
+            if union > 0.0 { [-jaccard / union, (1.0 - jaccard) / union] } else { [0.0; 2] };
+        let of_jaccard = matrix::variance(covariance, [slope, slope, slope_x]);
         Joint {
-            only_a: Estimate::new(a, variance([1.0, 0.0, 0.0]), f64::INFINITY),
-            only_b: Estimate::new(b, variance([0.0, 1.0, 0.0]), f64::INFINITY),
-            intersection: Estimate::new(x, variance([0.0, 0.0, 1.0]), f64::INFINITY),
-            union: Estimate::new(union, variance([1.0; 3]), f64::INFINITY),
-            jaccard: Estimate::new(jaccard, variance([slope, slope, slope_x]), 1.0),
+            only_a: size(a, [1.0, 0.0, 0.0]),
+            only_b: size(b, [0.0, 1.0, 0.0]),
+            intersection: size(x, [0.0, 0.0, 1.0]),
+            union: size(union, [1.0; 3]),
+            jaccard: Estimate::new(jaccard, of_jaccard, 1.0),
             precision,
         }
+    }
+
+    /// Makes the answer for two sets, one of which is empty.
+    pub(super) fn disjoint(a: Estimate, b: Estimate, precision: u8) -> Joint {
+        let [of_a, of_b] = [a, b].map(|estimate| estimate.standard_error.powi(2));
+        let covariance = [[of_a, 0.0, 0.0], [0.0, of_b, 0.0], [0.0; 3]];
+        Joint::new([a.value, b.value, 0.0], &covariance, precision)
+    }
+
+    /// Makes the answer with the largest likelihood. The search begins at estimates of |A|, |B| and |A ∪ B|, of which
+    /// none is 0.
+    pub(super) fn likeliest(
+        likelihood: &Likelihood,
+        [size_a, size_b, union]: Vector,
+        precision: u8,
+    ) -> Joint {
+        let smaller = size_a.min(size_b);
+        let x = (size_a + size_b - union).clamp(0.01 * smaller, 0.99 * smaller);
+        let (start, floor) = ([size_a - x, size_b - x, x], FRACTION_MIN * smaller);
+        let (sizes, point) = newton::maximize(|sizes| likelihood.at(sizes), start, floor);
+        let mut covariance = point.covariance(sizes, floor);
+        // The likelihood is that of the Poisson model, in which the numbers of keys have variances, too.
+        (0..3).for_each(|i| covariance[i][i] -= sizes[i]);
+        Joint::new(sizes, &covariance, precision)
     }
 
     /// Says whether the intersection is known to this relative standard error, and which precision
@@ -96,16 +122,13 @@ pub enum Usable {
 pub fn joint(a: &Hll, b: &Hll) -> Result<Joint> {
     a.check_like(b)?;
     let pairs = Pairs::of(&a.values(), &b.values());
-    let [size_a, size_b, union] = pairs.estimates(a.q());
-    let smaller = size_a.min(size_b);
-    if smaller <= 0.0 {
-        return Ok(disjoint(a, b));
+    let estimates = pairs.estimates(a.q());
+    if estimates[0].min(estimates[1]) <= 0.0 {
+        let [a_alone, b_alone] = [a, b].map(Hll::estimate_with_error);
+        return Ok(Joint::disjoint(a_alone, b_alone, a.precision()));
     }
-    let x = (size_a + size_b - union).clamp(0.01 * smaller, 0.99 * smaller);
-    let likelihood = Likelihood::of(&pairs, a.register_count(), a.q());
-    let floor = FRACTION_MIN * smaller;
-    let sizes = likelihood.maximize([size_a - x, size_b - x, x], floor);
-    Ok(Joint::new(sizes, &likelihood.covariance(sizes, floor), a.precision()))
+    let likelihood = pairs.likelihood(a.register_count(), a.q());
+    Ok(Joint::likeliest(&likelihood, estimates, a.precision()))
 }
 
 /// Estimates by |A| + |B| − |A ∪ B|, with the variance that follows from the joint distribution.
@@ -117,51 +140,14 @@ pub fn inclusion_exclusion(a: &Hll, b: &Hll) -> Result<Joint> {
     let [size_a, size_b, union] = Pairs::of(&a.values(), &b.values()).estimates(a.q());
     let x = (size_a + size_b - union).clamp(0.0, size_a.min(size_b));
     let sizes = [(size_a - x).max(0.0), (size_b - x).max(0.0), x];
-    let of_estimates = covariance_of_estimates(sizes, a.precision(), a.q());
+    let shape = Shape { count: a.register_count(), q: a.q() };
+    let of_estimates = shape.covariance(sizes);
     // a = |A ∪ B| − |B|, b = |A ∪ B| − |A|, x = |A| + |B| − |A ∪ B|, in terms of A, B and the union.
     let parts = [[0.0, -1.0, 1.0], [-1.0, 0.0, 1.0], [1.0, 1.0, -1.0]];
     let mut covariance = [[0.0; 3]; 3];
-    for (i, j) in pairs() {
+    for (i, j) in matrix::pairs() {
         covariance[i][j] =
-            pairs().map(|(k, l)| parts[i][k] * parts[j][l] * of_estimates[k][l]).sum();
+            matrix::pairs().map(|(k, l)| parts[i][k] * parts[j][l] * of_estimates[k][l]).sum();
     }
     Ok(Joint::new(sizes, &covariance, a.precision()))
-}
-
-/// Returns the sizes of two sets, one of which is empty.
-fn disjoint(a: &Hll, b: &Hll) -> Joint {
-    let (size_a, size_b) = (a.estimate(), b.estimate());
-    let variance = |size: f64, sketch: &Hll| (size * sketch.standard_error()).powi(2);
-    let covariance = [[variance(size_a, a), 0.0, 0.0], [0.0, variance(size_b, b), 0.0], [0.0; 3]];
-    Joint::new([size_a, size_b, 0.0], &covariance, a.precision())
-}
-
-/// Returns the covariances of the estimates of |A|, |B| and |A ∪ B|.
-fn covariance_of_estimates(sizes: [f64; 3], precision: u8, q: usize) -> Matrix {
-    let [a, b, x] = sizes;
-    let m = (1_u32 << precision) as f64;
-    let part = |k: usize| if k > q { 0.0 } else { 0.5_f64.powi(k as i32) };
-    let below = |k: usize, l: usize| (-(a * part(k) + b * part(l) + x * part(k.min(l))) / m).exp();
-    let (mut mean, mut product) = ([0.0; 3], [[0.0; 3]; 3]);
-    let weight = |k: usize| 0.5_f64.powi(k as i32);
-    let mut before = vec![0.0; q + 2];
-    for k in 0..=q + 1 {
-        let (mut left, mut left_above) = (0.0, 0.0);
-        for (l, before) in before.iter_mut().enumerate() {
-            let here = below(k, l);
-            let above = std::mem::replace(before, here);
-            let p = (here - left - above + left_above).max(0.0);
-            (left, left_above) = (here, above);
-            let weights = [weight(k), weight(l), weight(k.max(l))];
-            (0..3).for_each(|i| mean[i] += p * weights[i]);
-            pairs().for_each(|(i, j)| product[i][j] += p * weights[i] * weights[j]);
-        }
-    }
-    let of = [a + x, b + x, a + b + x];
-    let mut covariance = [[0.0; 3]; 3];
-    for (i, j) in pairs() {
-        let of_weights = product[i][j] - mean[i] * mean[j];
-        covariance[i][j] = of[i] * of[j] * of_weights / (mean[i] * mean[j] * m);
-    }
-    covariance
 }

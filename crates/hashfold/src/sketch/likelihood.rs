@@ -1,5 +1,5 @@
 //! The likelihood of the sizes of two sets, a keys only in the first, b only in the second and x in both,
-//! from the registers of their sketches; and the sizes with the largest one.
+//! from the registers of their sketches.
 //!
 //! With s(n) = 1 − e^−rn, the probability that a register that n keys reach with the rate r is raised by one
 //! of them, the logarithm of the likelihood is linear in the sizes but for
@@ -9,31 +9,20 @@
 //!                        + equal·ln(s(x) + (1 − s(x))·s(a)·s(b))
 //! ```
 //!
-//! Rates are halved from value to value, so that s follows for the next one without an exponential:
-//! 1 − e^−2t = s·(2 − s) with s = 1 − e^−t, which loses no digits.
+//! From one value to the next below, the rate is the same or twice as large, so that s follows without an
+//! exponential: 1 − e^−2t = s·(2 − s) with s = 1 − e^−t, which loses no digits.
 
 use super::{
-    estimate::VALUES,
-    matrix::{Matrix, invert, is_positive, pairs},
-    pairs::Pairs,
+    matrix::{Vector, pairs},
+    newton::Point,
 };
-use std::{cmp::Ordering, ops::Range};
-
-const STEPS_MAX: usize = 60;
-/// The largest change of a logarithm in one step.
-const STEP_MAX: f64 = 2.0;
-/// A step below this ends the search.
-const STEP_MIN: f64 = 1e-7;
-/// A size below this multiple of the least one is at the floor.
-const AT_FLOOR: f64 = 2.0;
-/// Number of times that a step is made shorter.
-const DAMPINGS_MAX: usize = 60;
-/// The variance of what is not known.
-const VARIANCE_MAX: f64 = 1e300;
+use std::cmp::Ordering;
 
 /// For one value, the numbers of pairs of registers that the likelihood depends on.
 #[derive(Clone, Copy, Default)]
 struct Level {
+    /// The rate at which a key gives a register the value.
+    rate: f64,
     /// Pairs of which the first register has the value and the other less.
     only_a: f64,
     /// Pairs of which the second register has the value and the other less.
@@ -48,41 +37,42 @@ struct Level {
 
 impl Level {
     fn is_used(&self) -> bool {
-        let Level { only_a, only_b, any_a, any_b, equal } = self;
+        let Level { only_a, only_b, any_a, any_b, equal, .. } = self;
         [only_a, only_b, any_a, any_b, equal].into_iter().any(|count| *count > 0.0)
     }
 }
 
-/// The statistics of two sketches that determine the likelihood.
-pub(super) struct Likelihood {
-    levels: [Level; VALUES],
-    /// The sums of the rates above the values: of the first sketch, the second, and the lesser ones.
-    above: [f64; 3],
-    /// Number of registers.
-    m: f64,
-    /// The largest value of a register, less 1.
-    q: usize,
-    /// The values that registers have, but for 0: the others add nothing to sums.
-    values: Range<usize>,
+/// A kind of registers.
+pub(super) struct Kind<R, A> {
+    /// The largest value.
+    pub(super) value_max: usize,
+    /// The rate at which a key gives a register a value above 0: a power of two times that of any other value, and not
+    /// less than that of a larger value.
+    pub(super) rate: R,
+    /// The rate at which a key gives a register more than a value.
+    pub(super) above: A,
 }
 
-/// The logarithm of the likelihood, and its derivatives by the sizes.
-struct Point {
-    value: f64,
-    gradient: [f64; 3],
-    hessian: Matrix,
+/// The statistics of two sketches that determine the likelihood.
+pub(super) struct Likelihood {
+    /// Descending values above 0 that registers have: the others add nothing to sums.
+    levels: Vec<Level>,
+    /// The sums of the rates above the values: of the first sketch, the second, and the lesser ones.
+    above: Vector,
 }
 
 impl Likelihood {
-    pub(super) fn of(pairs: &Pairs, registers: usize, q: usize) -> Likelihood {
-        let m = registers as f64;
-        let above = |k: usize| if k > q { 0.0 } else { 0.5_f64.powi(k as i32) / m };
-        let mut levels = [Level::default(); VALUES];
-        let mut sums = [0.0; 3];
-        for (i, j, count) in pairs.iter() {
+    /// Takes pairs of values of registers, and how often there is each.
+    pub(super) fn of(
+        pairs: impl Iterator<Item = (usize, usize, u32)>,
+        kind: &Kind<impl Fn(usize) -> f64, impl Fn(usize) -> f64>,
+    ) -> Likelihood {
+        let mut levels = vec![Level::default(); kind.value_max + 1];
+        let mut above = [0.0; 3];
+        for (i, j, count) in pairs {
             let count = f64::from(count);
-            for (sum, k) in sums.iter_mut().zip([i, j, i.min(j)]) {
-                *sum += count * above(k);
+            for (sum, k) in above.iter_mut().zip([i, j, i.min(j)]) {
+                *sum += count * (kind.above)(k);
             }
             match i.cmp(&j) {
                 Ordering::Greater => {
@@ -96,37 +86,26 @@ impl Likelihood {
                 Ordering::Equal => levels[i].equal += count,
             }
         }
-        let first = (1..VALUES).find(|k| levels[*k].is_used()).unwrap_or(1);
-        let end = (1..VALUES).rfind(|k| levels[*k].is_used()).map_or(first, |last| last + 1);
-        Likelihood { levels, above: sums, m, q, values: first..end }
-    }
-
-    /// Returns the rate at which a key reaches a register with a value. The values q and q + 1 have one
-    /// rate, since q + 1 stands for all above.
-    fn rate(&self, k: usize) -> f64 {
-        0.5_f64.powi(k.min(self.q) as i32) / self.m
+        let used =
+            levels.into_iter().enumerate().skip(1).rev().filter(|(_, level)| level.is_used());
+        let levels = used.map(|(k, level)| Level { rate: (kind.rate)(k), ..level }).collect();
+        Likelihood { levels, above }
     }
 
     /// Returns the logarithm of the likelihood of the sizes a, b, x, with its derivatives.
-    fn at(&self, sizes: [f64; 3]) -> Point {
+    pub(super) fn at(&self, sizes: Vector) -> Point {
         let mut point = Point {
             value: -(0..3).map(|i| sizes[i] * self.above[i]).sum::<f64>(),
             gradient: self.above.map(|above| -above),
             hessian: [[0.0; 3]; 3],
         };
-        if self.values.is_empty() {
-            return point;
-        }
-        let last = self.values.end - 1;
-        let mut rate = self.rate(last);
+        let mut rate = self.levels.first().map_or(1.0, |level| level.rate);
         let mut some = sizes.map(|size| -(-size * rate).exp_m1());
-        for k in self.values.clone().rev() {
-            // The rates of q and q + 1 are equal.
-            if k < last && k < self.q {
+        for level in &self.levels {
+            while rate < level.rate {
                 rate *= 2.0;
                 some = some.map(|s| s * (2.0 - s));
             }
-            let level = &self.levels[k];
             let [some_a, some_b, some_x] = some;
             let none_x = 1.0 - some_x;
             point.add_some(level.only_a, rate, some_a, &[0]);
@@ -136,56 +115,6 @@ impl Likelihood {
             point.add_both(level.equal, rate, some);
         }
         point
-    }
-
-    /// Returns the sizes with the largest likelihood, `floor` or more: Newton's method on their logarithms.
-    pub(super) fn maximize(&self, start: [f64; 3], floor: f64) -> [f64; 3] {
-        let mut sizes = start.map(|size| size.max(floor));
-        let mut best = self.at(sizes);
-        for _ in 0..STEPS_MAX {
-            let step = best.step(sizes);
-            let mut scale = 1.0;
-            let (next, point) = loop {
-                let next: [f64; 3] =
-                    std::array::from_fn(|i| (sizes[i] * (scale * step[i]).exp()).max(floor));
-                let point = self.at(next);
-                if point.value >= best.value || scale < 1e-4 {
-                    break (next, point);
-                }
-                scale *= 0.5;
-            };
-            let moved = (0..3).map(|i| (next[i] / sizes[i]).ln().abs()).fold(0.0, f64::max);
-            if point.value < best.value {
-                break;
-            }
-            (sizes, best) = (next, point);
-            if moved < STEP_MIN {
-                break;
-            }
-        }
-        sizes
-    }
-
-    /// Returns the covariance of the sizes with the largest likelihood: the inverse of the observed
-    /// information. The likelihood of a size at the floor falls from there on as e^−gs with the gradient
-    /// −g, so that its standard error is 1/g, and it tells nothing of the others.
-    pub(super) fn covariance(&self, sizes: [f64; 3], floor: f64) -> Matrix {
-        let Point { gradient, hessian, .. } = self.at(sizes);
-        let is_at_floor = sizes.map(|size| size <= AT_FLOOR * floor);
-        let mut information = [[0.0; 3]; 3];
-        for (i, j) in pairs() {
-            information[i][j] = match (is_at_floor[i] || is_at_floor[j], i == j) {
-                (false, _) => -hessian[i][j],
-                (true, true) => gradient[i] * gradient[i],
-                (true, false) => 0.0,
-            };
-        }
-        let inverse = invert(&information).filter(|_| is_positive(&information));
-        inverse.unwrap_or([
-            [VARIANCE_MAX, 0.0, 0.0],
-            [0.0, VARIANCE_MAX, 0.0],
-            [0.0, 0.0, VARIANCE_MAX],
-        ])
     }
 }
 
@@ -207,7 +136,7 @@ impl Point {
 
     /// Adds `count` times the logarithm of the probability that both registers have a value.
     #[inline]
-    fn add_both(&mut self, count: f64, rate: f64, some: [f64; 3]) {
+    fn add_both(&mut self, count: f64, rate: f64, some: Vector) {
         if count > 0.0 {
             let [some_a, some_b, some_x] = some;
             let [none_a, none_b, none_x] = some.map(|some| 1.0 - some);
@@ -226,38 +155,11 @@ impl Point {
             (0..3).for_each(|i| self.gradient[i] += count * first[i]);
         }
     }
-
-    /// Returns the step of Newton's method, or one along the gradient where that leads nowhere.
-    fn step(&self, sizes: [f64; 3]) -> [f64; 3] {
-        let slope: [f64; 3] = std::array::from_fn(|i| sizes[i] * self.gradient[i]);
-        let mut curvature: Matrix = [[0.0; 3]; 3];
-        for (i, j) in pairs() {
-            curvature[i][j] = -sizes[i] * sizes[j] * self.hessian[i][j];
-        }
-        (0..3).for_each(|i| curvature[i][i] -= slope[i]);
-        // A larger diagonal makes the matrix positive definite, and the step shorter.
-        let largest = (0..3).map(|i| curvature[i][i].abs()).fold(1e-12, f64::max);
-        let mut damping = 0.0;
-        for _ in 0..DAMPINGS_MAX {
-            let mut damped = curvature;
-            (0..3).for_each(|i| damped[i][i] += damping);
-            if is_positive(&damped)
-                && let Some(inverse) = invert(&damped)
-            {
-                let step: [f64; 3] =
-                    std::array::from_fn(|i| (0..3).map(|j| inverse[i][j] * slope[j]).sum());
-                return step.map(|value| value.clamp(-STEP_MAX, STEP_MAX));
-            }
-            damping = (damping * 4.0).max(1e-3 * largest);
-        }
-        // The sizes stay as they are.
-        [0.0; 3]
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::pairs::Pairs, *};
 
     /// Registers of a precision of 6 with values up to the largest.
     fn pairs_up_to(value_max: u8, q: usize) -> Likelihood {
@@ -265,17 +167,16 @@ mod tests {
         let a: Vec<u8> = (0..64).map(|i| value(i, 7)).collect();
         let b: Vec<u8> =
             (0..64).map(|i| if i % 5 == 0 { a[i as usize] } else { value(i, 11) }).collect();
-        Likelihood::of(&Pairs::of(&a, &b), 64, q)
+        Pairs::of(&a, &b).likelihood(64, q)
     }
 
     /// The logarithm of the likelihood by the formula, with an exponential for each term.
     fn by_formula(likelihood: &Likelihood, [a, b, x]: [f64; 3]) -> f64 {
         let [by_a, by_b, by_x] = likelihood.above;
         let mut sum = -(a * by_a + b * by_b + x * by_x);
-        for k in likelihood.values.clone() {
-            let (level, rate) = (&likelihood.levels[k], likelihood.rate(k));
-            let some = |size: f64| -(-size * rate).exp_m1();
-            let both = some(x) + (-x * rate).exp() * some(a) * some(b);
+        for level in &likelihood.levels {
+            let some = |size: f64| -(-size * level.rate).exp_m1();
+            let both = some(x) + (-x * level.rate).exp() * some(a) * some(b);
             for (count, probability) in [
                 (level.only_a, some(a)),
                 (level.only_b, some(b)),

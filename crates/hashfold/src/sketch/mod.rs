@@ -33,6 +33,9 @@
 
 mod binomial;
 mod bottom_k;
+mod covariance;
+#[cfg(test)]
+mod coverage;
 pub mod datasketches;
 mod entries;
 mod estimate;

@@ -1,6 +1,9 @@
 //! How often two sketches have each pair of values in one register: all that their comparison needs.
 
-use super::estimate::{self, Histogram, TABLES, VALUES};
+use super::{
+    estimate::{self, Histogram, TABLES, VALUES},
+    likelihood::{Kind, Likelihood},
+};
 
 /// The numbers of registers with each pair of values.
 pub(super) struct Pairs {
@@ -41,6 +44,14 @@ impl Pairs {
             row.iter().enumerate().map(move |(j, count)| (i, j, *count))
         };
         (0..self.end).flat_map(row).filter(|(_, _, count)| *count > 0)
+    }
+
+    /// Returns what the pairs say of the sizes, for sketches of `registers` registers. `q` + 1 is the largest value of a
+    /// register, which stands for all above, so that q and q + 1 have one rate.
+    pub(super) fn likelihood(&self, registers: usize, q: usize) -> Likelihood {
+        let rate = |k: usize| 0.5_f64.powi(k.min(q) as i32) / registers as f64;
+        let above = |k: usize| if k > q { 0.0 } else { rate(k) };
+        Likelihood::of(self.iter(), &Kind { value_max: q + 1, rate, above })
     }
 
     /// Estimates |A|, |B| and |A ∪ B|. `q` + 1 is the largest value of a register.

@@ -1,0 +1,86 @@
+//! Whether intervals of 95 % have the true value in 95 of 100 cases, by simulation with fixed seeds, from sets of far fewer
+//! keys than registers to those of far more.
+
+use super::{Estimate, Ghll, Hll, Joint, ghll, inclusion_exclusion, joint};
+use crate::work::{Random as _, SeededRandom};
+
+/// Precisions, with the number of keys of a set for each register.
+const RATIOS: [(u8, f64); 5] = [(13, 0.02), (11, 0.1), (10, 0.5), (9, 2.0), (8, 20.0)];
+
+/// Checks the intervals of two sets of which each shares half of its keys with the other, and that the standard errors are
+/// those of the simulation.
+fn check<S>(
+    rounds: u32,
+    (precision, ratio): (u8, f64),
+    sketch: impl Fn(u8, &[u64]) -> S,
+    estimate: impl Fn(&S, &S) -> Vec<(Estimate, usize)>,
+) {
+    let half = (f64::from(1_u32 << precision) * ratio / 2.0) as usize;
+    let random = SeededRandom::new(11);
+    let draw = || (0..half).map(|_| random.next_u64()).collect::<Vec<u64>>();
+    let mut tallies = Vec::new();
+    for _ in 0..rounds {
+        let shared = draw();
+        let [a, b] = [(); 2].map(|()| sketch(precision, &[draw(), shared.clone()].concat()));
+        let found = estimate(&a, &b);
+        tallies.resize(found.len(), (0, 0.0, 0.0));
+        for ((estimate, halves), (hits, said, errors)) in found.iter().zip(&mut tallies) {
+            let truth = (halves * half) as f64;
+            let (low, high) = estimate.interval(0.95);
+            *hits += u32::from((low..=high).contains(&truth));
+            *said += estimate.standard_error.powi(2);
+            *errors += (estimate.value - truth).powi(2);
+        }
+    }
+    for (i, (hits, said, errors)) in tallies.into_iter().enumerate() {
+        let (part, scale) = (f64::from(hits) / f64::from(rounds), (said / errors).sqrt());
+        let place = format!("precision {precision}, {ratio}, {i}: {part}, {scale}");
+        assert!((0.92..=0.985).contains(&part), "{place}");
+        assert!((0.85..1.15).contains(&scale), "{place}");
+    }
+}
+
+fn hll(precision: u8, hashes: &[u64]) -> Hll {
+    let mut sketch = Hll::new(precision).unwrap();
+    sketch.insert_hashes(hashes);
+    sketch
+}
+
+fn larger(precision: u8, hashes: &[u64]) -> Ghll {
+    let mut sketch = Ghll::new(precision, 12).unwrap();
+    sketch.insert_hashes(hashes);
+    sketch
+}
+
+/// Returns the estimates of an answer, with their true values as multiples of half a set.
+fn sizes(found: Joint) -> Vec<(Estimate, usize)> {
+    vec![(found.intersection, 1), (found.only_a, 1), (found.only_b, 1), (found.union, 3)]
+}
+
+#[test]
+fn intervals_of_inclusion_exclusion_hold_for_few_keys_and_many() {
+    for ratio in RATIOS {
+        check(600, ratio, hll, |a, b| sizes(inclusion_exclusion(a, b).unwrap()));
+    }
+}
+
+#[test]
+fn intervals_of_maximum_likelihood_hold_for_few_keys_and_many() {
+    for ratio in RATIOS {
+        check(300, ratio, hll, |a, b| sizes(joint(a, b).unwrap()));
+    }
+}
+
+#[test]
+fn intervals_of_maximum_likelihood_hold_for_larger_registers() {
+    for ratio in [(12, 0.1), (9, 0.5)] {
+        check(200, ratio, larger, |a, b| sizes(ghll::joint(a, b).unwrap()));
+    }
+}
+
+#[test]
+fn intervals_of_one_set_hold_for_few_keys_and_many() {
+    for ratio in RATIOS {
+        check(600, ratio, hll, |a, b| [a, b].map(|one| (one.estimate_with_error(), 2)).to_vec());
+    }
+}
