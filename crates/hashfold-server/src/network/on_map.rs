@@ -172,7 +172,8 @@ impl MapWork for MapJob {
     }
 
     fn clients(&self) -> usize {
-        self.requests.len()
+        // The requests of a connection follow each other.
+        self.requests.chunk_by(|a, b| a.place == b.place).count()
     }
 
     fn run(&mut self, state: &mut State) {

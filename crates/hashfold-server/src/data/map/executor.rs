@@ -5,7 +5,7 @@ use super::{
     state::State,
 };
 use crate::config::MapDurability;
-use hashfold::{ErrorKind, Result};
+use hashfold::{ErrorKind, Result, work::Clock};
 use std::{
     collections::VecDeque,
     fmt, io,
@@ -177,8 +177,8 @@ impl Inbox<'_> {
     }
 }
 
-/// How long changes wait for others, so that one sync is for all of them. Clients that were just answered send their next
-/// commands while a sync for half of the clients would begin: two syncs for all would follow each other.
+/// How long changes wait for others. After a sync, the clients that it has answered send their next commands at about the
+/// same time. Waiting briefly for them lets one sync cover all; else half of them wait for a second sync.
 #[derive(Debug, Default)]
 struct Patience {
     /// Number of clients that were answered after the last sync, or waited then.
@@ -194,6 +194,45 @@ impl Patience {
     }
 }
 
+/// Work that runs together.
+#[derive(Default)]
+struct Gathered {
+    work: Vec<Box<dyn MapWork>>,
+    /// The keys that it reads.
+    keys: Vec<Vec<u8>>,
+    /// Number of clients that wait for it.
+    clients: usize,
+}
+
+impl Gathered {
+    /// Takes work, then what else waits in the inbox, and what comes while it is worth waiting for.
+    fn of(
+        first: Box<dyn MapWork>,
+        inbox: &mut Inbox<'_>,
+        patience: &mut Patience,
+        clock: &dyn Clock,
+    ) -> Gathered {
+        let until = clock.now() + patience.longest;
+        let mut all = Gathered::default();
+        let mut next = Some(first);
+        while let Some(job) = next {
+            job.keys(&mut |key| all.keys.push(key.to_vec()));
+            all.clients += job.clients();
+            all.work.push(job);
+            let has_room = all.work.len() < JOBS_MAX && all.keys.len() < KEYS_MAX;
+            next = if has_room { inbox.waiting() } else { None };
+            if next.is_none() && has_room && (1..patience.clients).contains(&all.clients) {
+                next = inbox.coming(until.saturating_sub(clock.now()));
+                if next.is_none() {
+                    // The others have nothing to do now.
+                    patience.clients = all.clients;
+                }
+            }
+        }
+        all
+    }
+}
+
 /// Runs work, batch after batch.
 fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option<&Sender<Batch>>) {
     let clock = state.core().clock.clone();
@@ -201,19 +240,8 @@ fn execute(mut state: State, queue: &Receiver<Box<dyn MapWork>>, commits: Option
     let mut inbox = Inbox { queue, taken: VecDeque::new() };
     let mut patience = Patience::default();
     while let Some(first) = inbox.next(&mut state) {
-        let until = clock.now() + patience.longest;
-        let (mut work, mut keys, mut clients) = (Vec::new(), Vec::new(), 0);
-        let mut next = Some(first);
-        while let Some(job) = next {
-            job.keys(&mut |key| keys.push(key.to_vec()));
-            clients += job.clients();
-            work.push(job);
-            let has_room = work.len() < JOBS_MAX && keys.len() < KEYS_MAX;
-            next = if has_room { inbox.waiting() } else { None };
-            if next.is_none() && has_room && (1..patience.clients).contains(&clients) {
-                next = inbox.coming(until.saturating_sub(clock.now()));
-            }
-        }
+        let Gathered { mut work, keys, clients } =
+            Gathered::of(first, &mut inbox, &mut patience, &*clock);
         state.begin();
         state.load(&keys);
         work.iter_mut().for_each(|job| job.run(&mut state));
@@ -266,7 +294,7 @@ mod tests {
         Env,
         io::Access,
         map::{Map, MapOptions},
-        work::{Clock as _, ManualClock, MemoryBudget, SystemClock},
+        work::{ManualClock, MemoryBudget, SystemClock},
     };
 
     /// Puts a value that expires, and says when that is done.

@@ -19,10 +19,10 @@ use std::{fmt, ops::RangeInclusive};
 /// The widths of registers, in bits.
 pub const REGISTER_BITS: RangeInclusive<u8> = 7..=16;
 
-/// Number of bits of a register that has no steps between powers of two, as in [`Hll`](super::Hll).
+/// Number of bits of a register that has no steps between powers of two, as in [`Hll`](crate::sketch::Hll).
 const HLL_BITS: u8 = 6;
 
-/// A generalized HyperLogLog sketch: as [`Hll`](super::Hll), with larger registers and far better intersections.
+/// A generalized HyperLogLog sketch: as [`Hll`](crate::sketch::Hll), with larger registers and far better intersections.
 ///
 /// With registers of 12 bits, the standard error of an intersection of a twentieth of two sets of one size is about half of
 /// that of `Hll` with as many registers, and about a third for a hundredth. As for two `Hll` sketches, the order of the
