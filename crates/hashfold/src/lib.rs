@@ -79,6 +79,7 @@ pub mod key;
 pub mod manifest;
 pub mod map;
 pub mod options;
+pub mod pipeline;
 pub mod run;
 pub mod sketch;
 pub mod store;

@@ -30,6 +30,7 @@ mod serve;
 mod signals;
 mod sketch;
 mod stores;
+mod summarize;
 mod support;
 mod update;
 mod wordings;

@@ -23,12 +23,13 @@ const CORE: [&str; 15] = [
 ];
 
 /// The parts, and the modules that each may use besides the core.
-const PARTS: [(&str, &[&str]); 6] = [
+const PARTS: [(&str, &[&str]); 7] = [
     ("table", &[]),
     ("filter", &[]),
     ("map", &[]),
     ("sketch", &[]),
     ("store", &["table", "filter"]),
+    ("pipeline", &["sketch"]),
     ("data_set", &["table", "filter", "map", "store"]),
 ];
 
