@@ -212,7 +212,7 @@ fn summary_json(name: &str, stats: &SummaryStats) -> Value {
 }
 
 /// Returns the failure for a run that does not start, or ends early.
-fn failure(error: SummarizeError) -> Failure {
+pub(crate) fn failure(error: SummarizeError) -> Failure {
     match error {
         SummarizeError::Data(error) => error.into(),
         SummarizeError::Io { place, action, source } => Failure::io(place, action, &source),

@@ -6,7 +6,10 @@ use super::{
     pairs::remove_all,
     random::pick,
 };
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    summarize::failure,
+};
 use hashfold::{
     Env,
     io::{Disk, OsDisk},
@@ -85,9 +88,9 @@ columns = [{ name = "n", count = true }, { name = "ms", sum = "ms" }]
 
 fn csv_event(time_ms: u64, random: &mut Random, out: &mut String) {
     let (user, page, ms) = values(random);
-    write!(
+    writeln!(
         out,
-        "{time_ms},user{user},/page/{page},{ms},Mozilla/5.0 (X11; Linux x86_64; rv:140.0) G\n"
+        "{time_ms},user{user},/page/{page},{ms},Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firef"
     )
     .expect("a text takes all");
 }
@@ -145,15 +148,15 @@ fn measure(bench: &PipelineBench, report: &Report, kind: &Kind, folder: &Path) -
     drop(file);
     let source = format!("files = [\"{}.events\"]", kind.name);
     let config = config(bench, kind, folder, &source)?;
-    let run = Run::start(&config, &Env::system(), Arc::default()).map_err(fault)?;
+    let run = Run::start(&config, &Env::system(), Arc::default()).map_err(failure)?;
     let cpu = process_seconds();
     let (seconds, stats) = wall_seconds(|| run.wait(&mut |_| {}));
     add(bench, report, &format!("{}.file", kind.name), (seconds, process_seconds() - cpu), bytes);
-    check(bench, &stats.map_err(fault)?)?;
+    check(bench, &stats.map_err(failure)?)?;
 
     let config = config_of_tcp(bench, kind, folder)?;
     let stop = Arc::<AtomicBool>::default();
-    let run = Run::start(&config, &Env::system(), stop.clone()).map_err(fault)?;
+    let run = Run::start(&config, &Env::system(), stop.clone()).map_err(failure)?;
     let (_, address) = run.addresses()[0];
     let mut file = fs::File::open(&path).map_err(failed)?;
     let cpu = process_seconds();
@@ -170,7 +173,7 @@ fn measure(bench: &PipelineBench, report: &Report, kind: &Kind, folder: &Path) -
     });
     add(bench, report, &format!("{}.tcp", kind.name), (seconds, process_seconds() - cpu), bytes);
     let stats = stats.map_err(|error| Failure::io("a connection", "write", &error))?;
-    check(bench, &stats.map_err(fault)?)
+    check(bench, &stats.map_err(failure)?)
 }
 
 fn config_of_tcp(bench: &PipelineBench, kind: &Kind, folder: &Path) -> Result<Config> {
@@ -183,11 +186,7 @@ fn config(bench: &PipelineBench, kind: &Kind, folder: &Path, source: &str) -> Re
          time = {{ from = \"time\", format = \"ms\" }}\n{}{SUMMARIES}",
         bench.parsers, bench.workers, kind.config
     );
-    Config::parse(&text, "bench", folder).map_err(fault)
-}
-
-fn fault(error: hashfold_summarize::SummarizeError) -> Failure {
-    Failure::usage(error.to_string())
+    Config::parse(&text, "bench", folder).map_err(failure)
 }
 
 fn add(bench: &PipelineBench, report: &Report, name: &str, (wall, cpu): (f64, f64), bytes: u64) {

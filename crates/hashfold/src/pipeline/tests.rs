@@ -153,10 +153,10 @@ fn summaries() -> Vec<Summary> {
 }
 
 /// Windows by summary and start: the results of each group as text, by its fields as text.
-type Result4 = BTreeMap<(usize, Option<i64>), BTreeMap<Vec<String>, String>>;
+type Results = BTreeMap<(usize, Option<i64>), BTreeMap<Vec<String>, String>>;
 
 #[derive(Clone, Default)]
-struct Collected(Arc<Mutex<Result4>>);
+struct Collected(Arc<Mutex<Results>>);
 
 struct Collector {
     number: usize,
@@ -228,12 +228,14 @@ mod naive {
 
     use super::*;
 
-    pub(super) fn results(clicks: &[Click]) -> (Result4, Vec<[u64; 3]>, u64) {
+    /// Events of all groups, by summary and start of the window.
+    type Grouped<'a> = BTreeMap<(usize, Option<i64>), BTreeMap<Vec<String>, Vec<&'a Click>>>;
+
+    pub(super) fn results(clicks: &[Click]) -> (Results, Vec<[u64; 3]>, u64) {
         let mut now = None;
         let mut streak = 0;
         let mut ahead = 0;
-        let mut groups: BTreeMap<(usize, Option<i64>), BTreeMap<Vec<String>, Vec<&Click>>> =
-            BTreeMap::new();
+        let mut groups = Grouped::new();
         let mut counts = vec![[0; 3]; summaries().len()];
         for click in clicks {
             if now.is_some_and(|now| click.time - now > AHEAD_MS) {
@@ -269,7 +271,7 @@ mod naive {
         summary: &Summary,
         click: &'a Click,
         now: i64,
-        groups: &mut BTreeMap<(usize, Option<i64>), BTreeMap<Vec<String>, Vec<&'a Click>>>,
+        groups: &mut Grouped<'a>,
     ) -> usize {
         let start = summary.window_ms.map(|length| click.time.div_euclid(length) * length);
         let is_over = |start: Option<i64>| {
@@ -467,7 +469,8 @@ fn damaged_checkpoints_and_those_of_others_are_refused() {
 
 #[test]
 fn frames_that_are_no_events_are_counted_and_kept() {
-    struct Kept(Arc<Mutex<Vec<(Vec<u8>, &'static str)>>>);
+    type Frames = Vec<(Vec<u8>, &'static str)>;
+    struct Kept(Arc<Mutex<Frames>>);
     impl RejectedSink for Kept {
         fn rejected(&mut self, frame: &[u8], reason: &'static str) -> Result<()> {
             self.0.lock().unwrap().push((frame.to_vec(), reason));
