@@ -17,6 +17,7 @@ mod request;
 mod rows;
 mod sketch;
 mod store;
+mod summarize;
 mod wal;
 
 pub use self::{
@@ -29,6 +30,7 @@ pub use self::{
     rows::rows,
     sketch::sketch,
     store::{delta, pointer, tree, version},
+    summarize::{checkpoint, event_csv, event_json, framing},
     wal::wal,
 };
 

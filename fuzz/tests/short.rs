@@ -4,9 +4,10 @@
 #![expect(unsafe_code, reason = "an allocator is")]
 
 use hashfold_fuzz::{
-    delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    group_pointer, header, manifest, map, model, piece, pointer, request, rows, salvage, signature,
-    sketch, table, topology, tree, varint, version, wal,
+    checkpoint, delta, event_csv, event_json, files, filter_block, filter_log, filter_manifest,
+    filter_model, filter_run, footer, framing, group_pointer, header, manifest, map, model, piece,
+    pointer, request, rows, salvage, signature, sketch, table, topology, tree, varint, version,
+    wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -380,6 +381,60 @@ fn salvages_of_forged_maps() {
         let mut bytes: Vec<u8> = (0..1 + 8 * edits).map(|_| random.next() as u8).collect();
         // Mostly, all files are there.
         bytes[0] &= random.next() as u8 & random.next() as u8;
+        bytes
+    });
+}
+
+#[test]
+fn streams_of_events() {
+    run(framing, 50_000, |random| {
+        let alphabet = b"0123456789  \n\n\r<a";
+        let mut bytes = random.bytes(90);
+        for byte in bytes.iter_mut().skip(1) {
+            *byte = alphabet[random.below(alphabet.len())];
+        }
+        bytes
+    });
+    run(event_csv, 50_000, |random| {
+        let alphabet = b"0123456789,,,,\"\".-e\xffa";
+        let len = random.below(40);
+        (0..len).map(|_| alphabet[random.below(alphabet.len())]).collect()
+    });
+    run(event_json, 50_000, |random| {
+        let words: [&[u8]; 18] = [
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b",",
+            b":",
+            b"\"a\":",
+            b"\"b\":",
+            b"\"b\":{\"b\":",
+            b"\"c\":",
+            b"1",
+            b"-1.5e3",
+            b"\"x\\u00e9\"",
+            b"null",
+            b"true",
+            b"\"t\":\"1970-01-01T00:00:01Z\"",
+            b"\xff",
+            b" ",
+        ];
+        let count = random.below(14);
+        let mut bytes: Vec<u8> =
+            (0..count).flat_map(|_| words[random.below(18)].to_vec()).collect();
+        if random.below(2) == 0 {
+            bytes.splice(0..0, b"{\"t\":\"1970-01-01T00:00:01Z\",".iter().copied());
+            bytes.push(b'}');
+        }
+        bytes
+    });
+    run(checkpoint, 20_000, |random| {
+        let mut bytes = b"HFPC\x01".to_vec();
+        bytes.extend(random.bytes(60));
+        let checksum = hashfold::checksum::crc32c(&bytes);
+        bytes.extend(checksum.to_le_bytes());
         bytes
     });
 }

@@ -47,6 +47,8 @@ mod sketch;
 mod source;
 mod stat;
 mod stop;
+#[cfg(feature = "summarize")]
+mod summarize;
 mod units;
 mod update;
 mod verify;
@@ -94,6 +96,8 @@ enum Verb {
     Filter(filter::FilterArgs),
     Map(map::MapArgs),
     Sketch(sketch::SketchArgs),
+    #[cfg(feature = "summarize")]
+    Summarize(summarize::SummarizeArgs),
     #[cfg(feature = "deploy")]
     Deploy(deploy::DeployArgs),
     #[cfg(feature = "serve")]
@@ -156,6 +160,8 @@ fn run(verb: &Verb) -> Result<Exit> {
         Verb::Filter(args) => filter::run(args),
         Verb::Map(args) => map::run(args),
         Verb::Sketch(args) => sketch::run(args),
+        #[cfg(feature = "summarize")]
+        Verb::Summarize(args) => summarize::run(args),
         #[cfg(feature = "deploy")]
         Verb::Deploy(args) => deploy::run(args),
         #[cfg(feature = "serve")]

@@ -91,6 +91,12 @@ impl Stop {
         Stop { is_asked: Arc::default(), is_told: Arc::default() }
     }
 
+    /// Returns the flag that signals set.
+    #[cfg(feature = "summarize")]
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        self.is_asked.clone()
+    }
+
     /// Fails if the user has asked to stop.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {

@@ -71,6 +71,6 @@ pub use self::{
     list::List,
     row::fixed_value,
     schema::{Column, Form, Row, Schema},
-    time::utc,
+    time::{unix_ms, utc},
     value::Value,
 };

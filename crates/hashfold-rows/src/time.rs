@@ -78,6 +78,22 @@ pub(crate) fn parse_timestamp(text: &[u8], unit: Unit) -> Option<(i64, bool)> {
     Some((count, utc))
 }
 
+/// Returns the milliseconds since 1970 of a time as in RFC 3339, `2026-01-31T12:00:00.123456+01:00`; without an
+/// offset, the time is in UTC. `None` if the text is no time, or not between the years 1678 and 2261.
+pub fn unix_ms(text: &[u8]) -> Option<i64> {
+    const NANOSECONDS_A_MS: i64 = 1_000_000;
+    let (text, offset_s) = match text {
+        [local @ .., sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] if local.len() > 10 => {
+            let (hours, minutes) = (number(&[*h1, *h2])?, number(&[*m1, *m2])?);
+            let offset_s = hours * 3600 + minutes * 60;
+            (local, if *sign == b'-' { -offset_s } else { offset_s })
+        }
+        _ => (text, 0),
+    };
+    let (count, _) = parse_timestamp(text, Unit::Nanosecond)?;
+    Some(count.div_euclid(NANOSECONDS_A_MS) - offset_s * 1000)
+}
+
 /// Returns the fraction of a second, `.5`, in units of `digits` decimal digits.
 fn parse_fraction(text: &[u8], digits: usize) -> Option<i64> {
     let fraction = match text {
@@ -149,6 +165,19 @@ mod tests {
             parse_timestamp(b"1970-01-01 00:00:01.50", Unit::Millisecond),
             Some((1500, false))
         );
+    }
+
+    #[test]
+    fn times_with_offsets_are_counted_from_1970() {
+        let check = |text: &str, expected| assert_eq!(unix_ms(text.as_bytes()), expected, "{text}");
+        check("1970-01-01T00:00:01Z", Some(1000));
+        check("1970-01-01 00:00:01.2345678", Some(1234));
+        check("1970-01-01T01:00:00+01:00", Some(0));
+        check("1969-12-31T23:30:00.5-00:30", Some(500));
+        for bad in ["", "+01:00", "1970-01-01", "1970-01-01T00:00:00+1:00", "9999-01-01T00:00:00Z"]
+        {
+            check(bad, None);
+        }
     }
 
     #[test]

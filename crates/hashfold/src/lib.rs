@@ -81,6 +81,7 @@ pub mod manifest;
 pub mod map;
 pub mod memory;
 pub mod options;
+pub mod pipeline;
 pub mod run;
 pub mod sketch;
 pub mod store;

@@ -11,6 +11,8 @@ mod memory;
 mod pairs;
 #[cfg(feature = "columnar")]
 mod parquet;
+#[cfg(feature = "summarize")]
+mod pipeline;
 mod random;
 mod rows;
 #[cfg(all(feature = "deploy", feature = "serve"))]
@@ -53,6 +55,9 @@ enum Part {
     Sketch(SketchBench),
     /// Measure tables in RAM: puts, lookups, appends, their pauses and their memory
     Memory(MemoryBench),
+    /// Measure event streams: CSV and JSON, from a file and over TCP, to windows of counts, sums and sketches
+    #[cfg(feature = "summarize")]
+    Pipeline(PipelineBench),
     /// Measure servers: lookups, overload, publishing and transfers under readers
     #[cfg(all(feature = "deploy", feature = "serve"))]
     Serve(ServeBench),
@@ -270,6 +275,39 @@ pub(crate) struct MapBench {
     pub(crate) json: bool,
 }
 
+/// Options for measuring event streams.
+#[cfg(feature = "summarize")]
+#[derive(Debug, Args)]
+pub(crate) struct PipelineBench {
+    /// Events of each format
+    #[arg(long, default_value = "4e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) events: u64,
+
+    /// Parser threads
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = units::parse_threads)]
+    pub(crate) parsers: usize,
+
+    /// Worker threads, for two summaries
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = units::parse_threads)]
+    pub(crate) workers: usize,
+
+    /// Folder for the data, on the device to be measured; needs 1 KiB of free space per event
+    #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Number of rounds; more than one print medians and ranges, at the end
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+
+    /// Seed of the generated events
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Print one JSON object per measurement
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Options for measuring sketches.
 #[derive(Debug, Args)]
 pub(crate) struct SketchBench {
@@ -434,6 +472,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         Part::Memory(bench) => {
             let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
             in_rounds(&report, bench.rounds, || memory::run(bench, &report))?;
+        }
+        #[cfg(feature = "summarize")]
+        Part::Pipeline(bench) => {
+            let threads = bench.parsers + bench.workers;
+            let report = Report::new(bench.json, bench.rounds, bench.seed, threads);
+            in_rounds(&report, bench.rounds, || pipeline::run(bench, &report))?;
         }
         #[cfg(all(feature = "deploy", feature = "serve"))]
         Part::Serve(bench) => {

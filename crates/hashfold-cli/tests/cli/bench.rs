@@ -255,6 +255,19 @@ fn the_memory_benchmark_prints_each_figure() {
 }
 
 #[test]
+fn the_pipeline_benchmark_prints_each_figure() {
+    let work = Work::new();
+    let figures = figures(&work, "bench pipeline --events 3000 --json");
+    let names = [
+        "pipeline.v1.file.events_per_s",
+        "pipeline.v1.tcp.cpu",
+        "pipeline.v2.file.cpu",
+        "pipeline.v2.tcp.events_per_s",
+    ];
+    check(&figures, names.into_iter());
+}
+
+#[test]
 fn the_sketch_benchmark_prints_each_figure() {
     let work = Work::new();
     let sizes = "--rows 200000 --groups 3000 --memory 1MiB --precision 10 --dir bench";

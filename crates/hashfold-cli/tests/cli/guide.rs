@@ -132,6 +132,11 @@ fn the_commands_of_the_guide_to_sketches_print_what_it_shows() {
 }
 
 #[test]
+fn the_commands_of_the_guide_to_summaries_print_what_it_shows() {
+    check("docs/guide/summarize.md");
+}
+
+#[test]
 fn the_commands_of_the_guide_to_maps_print_what_it_shows() {
     check("docs/guide/maps.md");
 }

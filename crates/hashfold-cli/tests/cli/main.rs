@@ -31,6 +31,7 @@ mod signals;
 mod sketch;
 mod sketch_kinds;
 mod stores;
+mod summarize;
 mod support;
 mod update;
 mod wordings;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     env::Env,
-    error::Result,
+    error::{ErrorKind, Result},
     options::ReadOptions,
     run::{Run, SortOptions},
     work::Watch,
@@ -131,7 +131,11 @@ impl Store {
         let env = &self.options.env;
         let pointer = Pointer::read(env.disk.as_ref(), &self.folder)?;
         if pointer.current.is_none() && pointer.versions.is_empty() {
-            return StoreWriter::create(&self.folder, self.options.clone());
+            match StoreWriter::create(&self.folder, self.options.clone()) {
+                // The first writer was killed between its version file and the pointer, which does not list the version.
+                Err(error) if matches!(error.kind(), ErrorKind::Exists) => {}
+                created => return created,
+            }
         }
         StoreWriter::open(env, &self.folder)
     }

@@ -75,8 +75,14 @@ fn links_between_documents_lead_somewhere() {
 fn the_map_names_every_source_file_and_fits_its_page() {
     let map = text("ARCHITECTURE.md");
     assert!(map.lines().count() <= 300, "a map that is too long is not read");
-    for name in ["hashfold", "hashfold-cli", "hashfold-deploy", "hashfold-rows", "hashfold-server"]
-    {
+    for name in [
+        "hashfold",
+        "hashfold-cli",
+        "hashfold-deploy",
+        "hashfold-rows",
+        "hashfold-server",
+        "hashfold-summarize",
+    ] {
         let folder = &format!("crates/{name}/src");
         for path in files(folder) {
             let name = path.strip_prefix(folder).expect("it is in the folder");
@@ -95,6 +101,7 @@ fn the_map_names_every_source_file_and_fits_its_page() {
             "crates/hashfold-deploy/src/",
             "crates/hashfold-rows/src/",
             "crates/hashfold-server/src/",
+            "crates/hashfold-summarize/src/",
         ];
         let known = roots.iter().any(|root| repository().join(root).join(path).exists());
         assert!(known, "ARCHITECTURE.md names {path}, which is not there");

@@ -71,8 +71,14 @@ fn pages(source: &str) -> BTreeSet<String> {
 #[test]
 fn the_byte_tables_of_the_sources_stand_in_the_pages_that_they_name() {
     let mut checked = BTreeSet::new();
-    for name in ["hashfold", "hashfold-cli", "hashfold-deploy", "hashfold-rows", "hashfold-server"]
-    {
+    for name in [
+        "hashfold",
+        "hashfold-cli",
+        "hashfold-deploy",
+        "hashfold-rows",
+        "hashfold-server",
+        "hashfold-summarize",
+    ] {
         for path in files(&repository().join("crates").join(name).join("src"), ".rs") {
             let source = text(&path);
             for page in pages(&source) {

@@ -30,6 +30,7 @@ const PARTS: [(&str, &[&str]); 7] = [
     ("sketch", &[]),
     ("memory", &[]),
     ("store", &["table", "filter"]),
+    ("pipeline", &["sketch"]),
     ("data_set", &["table", "filter", "map", "store"]),
 ];
 

@@ -1,0 +1,222 @@
+//! `hashfold summarize`: event streams to windows of counts, sums and sketches.
+
+use crate::{
+    failure::{Exit, Failure, Result},
+    output::{write_line, write_note},
+    stop::Stop,
+    units,
+};
+use clap::Args;
+use hashfold::{
+    Env,
+    pipeline::SummaryStats,
+    work::{Clock as _, SystemClock},
+};
+use hashfold_rows::utc;
+use hashfold_summarize::{Config, Run, StreamStats, SummarizeError};
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf, sync::atomic::Ordering::Relaxed, time::Duration};
+
+/// Time between two lines of progress, and between two JSON objects.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+const JSON_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Summarise event streams: groups, counts, sums, distinct values and quantiles by window of time
+///
+/// CONFIG is a TOML file: where events come from (files, standard input, TCP), their format (CSV, JSON), and the
+/// summaries of them. Each window becomes a table, or a version of a store, that `hashfold get` and `hashfold scan` read.
+/// Frames that are no events, and events that come too late, are counted.
+///
+/// Runs until all files are read; with TCP addresses, until Ctrl-C or SIGTERM. Then all windows end, or, with
+/// checkpoints, stay open for the next run.
+#[derive(Args, Debug)]
+pub(crate) struct SummarizeArgs {
+    /// Configuration file, in TOML
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// Check the configuration, print one line, and exit
+    #[arg(long)]
+    check: bool,
+    /// Print progress every 5 seconds, as JSON every second: events, rates, and how full the queues are
+    #[arg(long)]
+    progress: bool,
+    /// Print addresses, progress and counts as JSON objects, one per line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &SummarizeArgs) -> Result<Exit> {
+    let path = &args.config;
+    let text =
+        fs::read_to_string(path).map_err(|error| Failure::io(path.display(), "read", &error))?;
+    let folder = path.parent().unwrap_or(path);
+    let config = Config::parse(&text, &path.display().to_string(), folder).map_err(failure)?;
+    if args.check {
+        return say_checked(&config, args.json).map(|()| Exit::Done);
+    }
+    let stop = Stop::on_signals()?;
+    let run = Run::start(&config, &Env::system(), stop.flag()).map_err(failure)?;
+    say_start(&run, args.json)?;
+    let has_addresses = !run.addresses().is_empty();
+    let mut progress = Progress::new(args);
+    let stats = run.wait(&mut |stats| progress.show(stats)).map_err(failure)?;
+    stats.iter().try_for_each(|stream| say_end(stream, args.json))?;
+    // A stream from the network has no other end.
+    let is_early = stop.flag().load(Relaxed) && !has_addresses;
+    Ok(if is_early { Exit::Stopped } else { Exit::Done })
+}
+
+fn say_checked(config: &Config, as_json: bool) -> Result<()> {
+    let streams = config.streams.len();
+    let summaries: usize = config.streams.iter().map(|stream| stream.summaries.len()).sum();
+    if as_json {
+        return write_line(
+            json!({ "event": "checked", "streams": streams, "summaries": summaries }),
+        );
+    }
+    let streams = units::counted(streams as u64, "stream", "streams");
+    let summaries = units::counted(summaries as u64, "summary", "summaries");
+    write_line(format_args!("checked: {streams} and {summaries}, no problem"))
+}
+
+fn say_start(run: &Run, as_json: bool) -> Result<()> {
+    for stream in run.continued() {
+        let frames = stream.stats.totals.frames;
+        let open = open_since(&stream);
+        if as_json {
+            write_line(json!({
+                "event": "continues", "stream": stream.name, "frames": frames, "open_since": open,
+            }))?;
+            continue;
+        }
+        let frames = units::counted(frames, "frame", "frames");
+        let open = match open {
+            Some(open) => {
+                format!("windows from {open} on are open, and miss what came by TCP after it")
+            }
+            None => "no window is open".into(),
+        };
+        let name = &stream.name;
+        write_line(format_args!("{name}: continues from its checkpoint behind {frames}; {open}"))?;
+    }
+    for (stream, address) in run.addresses() {
+        match as_json {
+            true => write_line(json!({
+                "event": "listening", "stream": stream, "address": address.to_string(),
+            }))?,
+            false => write_line(format_args!("{stream}: listening on {address}; Ctrl-C stops"))?,
+        }
+    }
+    Ok(())
+}
+
+/// Returns the start of the earliest open window.
+fn open_since(stream: &StreamStats) -> Option<String> {
+    let starts = stream.stats.summaries.iter().filter_map(|stats| stats.open_since_ms);
+    starts.min().map(|start| utc(u64::try_from(start.div_euclid(1000)).unwrap_or(0)))
+}
+
+/// Lines of progress.
+struct Progress {
+    is_on: bool,
+    as_json: bool,
+    shown: Duration,
+    frames: Vec<u64>,
+}
+
+impl Progress {
+    fn new(args: &SummarizeArgs) -> Progress {
+        let (is_on, as_json) = (args.progress, args.json);
+        Progress { is_on, as_json, shown: SystemClock.now(), frames: Vec::new() }
+    }
+
+    fn show(&mut self, streams: &[StreamStats]) {
+        let now = SystemClock.now();
+        let interval = if self.as_json { JSON_INTERVAL } else { LINE_INTERVAL };
+        if !self.is_on || now - self.shown < interval {
+            return;
+        }
+        let seconds = (now - self.shown).as_secs_f64();
+        self.shown = now;
+        self.frames.resize(streams.len(), 0);
+        for (stream, before) in streams.iter().zip(&mut self.frames) {
+            let stats = &stream.stats;
+            let rate = units::per_second(stats.totals.frames - *before, seconds);
+            *before = stats.totals.frames;
+            if self.as_json {
+                // A closed pipe does not end the run.
+                let _ = write_line(json!({
+                    "event": "progress", "stream": stream.name, "frames": stats.totals.frames,
+                    "frames_per_s": rate, "parser_queue": stats.parser_queue,
+                    "worker_queues": stats.worker_queues, "queue_max": stats.batches,
+                    "connections": stream.connections, "open_since": open_since(stream),
+                }));
+                continue;
+            }
+            write_note(format_args!(
+                "{}: {} frames, {}/s; queues of {} batches: parsers {}, workers {:?}",
+                stream.name,
+                units::count(stats.totals.frames),
+                units::count(rate),
+                stats.batches,
+                stats.parser_queue,
+                stats.worker_queues,
+            ));
+        }
+    }
+}
+
+fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
+    let totals = stream.stats.totals;
+    if as_json {
+        let summaries = stream.summaries.iter().zip(&stream.stats.summaries);
+        return write_line(json!({
+            "event": "summarized", "stream": stream.name, "frames": totals.frames, "bytes": totals.bytes,
+            "events": totals.events, "rejected": totals.rejected, "ahead": totals.ahead,
+            "unrouted": totals.unrouted, "failed_connections": stream.failed_connections,
+            "summaries": summaries.map(|(name, stats)| summary_json(name, stats)).collect::<Vec<_>>(),
+        }));
+    }
+    let mut line = format!("{}: {}", stream.name, units::counted(totals.events, "event", "events"));
+    put_count(&mut line, totals.rejected, "rejected");
+    put_count(&mut line, totals.ahead, "too far ahead");
+    put_count(&mut line, totals.unrouted, "in no summary");
+    put_count(&mut line, stream.failed_connections as u64, "connections failed");
+    write_line(line)?;
+    for (name, stats) in stream.summaries.iter().zip(&stream.stats.summaries) {
+        let mut line = format!(
+            "  {name}: {} in {} of {}",
+            units::counted(stats.events, "event", "events"),
+            units::counted(stats.groups, "group", "groups"),
+            units::counted(stats.windows, "window", "windows"),
+        );
+        put_count(&mut line, stats.late, "late");
+        put_count(&mut line, stats.no_group, "beyond the maximum of groups");
+        put_count(&mut line, stats.open_windows, "windows open");
+        write_line(line)?;
+    }
+    Ok(())
+}
+
+fn put_count(line: &mut String, count: u64, what: &str) {
+    if count > 0 {
+        line.push_str(&format!(", {} {what}", units::count(count)));
+    }
+}
+
+fn summary_json(name: &str, stats: &SummaryStats) -> Value {
+    json!({
+        "name": name, "events": stats.events, "late": stats.late, "no_group": stats.no_group,
+        "windows": stats.windows, "groups": stats.groups, "open_windows": stats.open_windows,
+    })
+}
+
+/// Returns the failure for a run that does not start, or ends early.
+pub(crate) fn failure(error: SummarizeError) -> Failure {
+    match error {
+        SummarizeError::Data(error) => error.into(),
+        SummarizeError::Io { place, action, source } => Failure::io(place, action, &source),
+        SummarizeError::Input { file, message } => Failure::input(file.display(), message),
+        other => Failure::usage(other.to_string()),
+    }
+}

@@ -1,0 +1,119 @@
+//! Windows as tables and as versions of stores.
+
+use crate::rows::Layout;
+use hashfold::{
+    Env, Result, Seed, Store, StoreOptions, TableBuilder, TableOptions,
+    pipeline::{Sink, Window},
+    run::{Run as _, SortOptions, VecRun},
+    store::{UpdateMode, VersionFacts},
+    work::Watch,
+};
+use hashfold_rows::{Schema, utc};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Memory for sorting a window, in bytes.
+const SORT_BYTES: usize = 64 << 20;
+/// Name of the attribute of a table or version that has the window.
+const WINDOW: &str = "window";
+
+/// Writes each window as a table, whose folder has the name of the window's start.
+#[derive(Debug)]
+pub(crate) struct TableSink {
+    /// Folder of the tables.
+    pub(crate) folder: PathBuf,
+    pub(crate) layout: Layout,
+    pub(crate) env: Env,
+}
+
+/// Publishes each window as a version of a store.
+#[derive(Debug)]
+pub(crate) struct StoreSink {
+    /// Folder of the store.
+    pub(crate) folder: PathBuf,
+    pub(crate) layout: Layout,
+    pub(crate) env: Env,
+    /// Whether windows can come again that were published before a crash.
+    pub(crate) continues: bool,
+}
+
+/// Returns the name of a window: `2026-11-27T01-00-00Z`, with milliseconds if they are not 0, or `all`.
+pub(crate) fn window_name(span: Option<(i64, i64)>) -> String {
+    let Some((start, _)) = span else { return "all".into() };
+    let name = time(start).replace(':', "-");
+    if start < 0 { format!("before-1970-{}", start.unsigned_abs()) } else { name }
+}
+
+/// Returns a time as in RFC 3339; times before 1970 are those of 1970.
+pub(crate) fn time(time_ms: i64) -> String {
+    let text = utc(u64::try_from(time_ms.div_euclid(1000)).unwrap_or(0));
+    match time_ms.rem_euclid(1000) {
+        0 => text,
+        ms => format!("{}.{ms:03}Z", text.trim_end_matches('Z')),
+    }
+}
+
+fn attributes(layout: &Layout, window: &Window<'_>) -> Vec<(String, Vec<u8>)> {
+    let span = window.span();
+    let window = json!({
+        "summary": window.summary().name,
+        "start_ms": span.map(|(start, _)| start),
+        "end_ms": span.map(|(_, end)| end),
+    });
+    vec![
+        (Schema::ATTRIBUTE.into(), layout.schema.to_json()),
+        (WINDOW.into(), window.to_string().into_bytes()),
+    ]
+}
+
+fn run(layout: &Layout, window: &Window<'_>, seed: Seed) -> Result<VecRun> {
+    window.run(seed, &mut |group, outputs, key, value| layout.encode(group, outputs, key, value))
+}
+
+impl Sink for TableSink {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        let folder = self.folder.join(window_name(window.span()));
+        let attributes = attributes(&self.layout, window);
+        // After a crash, a window can come again; it has the same entries.
+        let options =
+            TableOptions::new().env(self.env.clone()).replace(true).attributes(attributes);
+        let builder = TableBuilder::with(folder, options)?;
+        let mut run = run(&self.layout, window, builder.seed())?;
+        builder.build(&mut run, &Watch::default())?;
+        Ok(())
+    }
+}
+
+impl Sink for StoreSink {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        let attributes = attributes(&self.layout, window);
+        let options =
+            StoreOptions::new().env(self.env.clone()).chunks(1).attributes(attributes.clone());
+        let store = Store::open_or_create_with(&self.folder, options)?;
+        let mut writer = store.writer()?;
+        let own = attributes.last();
+        for number in &writer.pointer().versions.clone() {
+            // A damaged version is found by `hashfold verify`.
+            let Ok(info) = writer.version(number.number) else { continue };
+            if self.continues && info.attributes.iter().any(|attribute| Some(attribute) == own) {
+                return Ok(());
+            }
+        }
+        for (name, value) in attributes {
+            writer.set_attribute(&name, value);
+        }
+        let mut batch = writer.batch(SortOptions::within(SORT_BYTES))?;
+        let mut run = run(&self.layout, window, Seed(0))?;
+        while run.advance()? {
+            let entry = run.entry();
+            batch.push(entry.key, entry.value)?;
+        }
+        let facts = VersionFacts {
+            id: self.env.random.next_u64(),
+            created_s: self.env.clock.unix_time().as_secs(),
+            ..VersionFacts::default()
+        };
+        let version = writer.write(batch, UpdateMode::Replace, facts, &Watch::default())?;
+        writer.publish(version.name.number)
+    }
+}

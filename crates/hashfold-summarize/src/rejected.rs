@@ -1,0 +1,45 @@
+//! Frames that are no events, kept in a file as JSON Lines: `{"reason":"no JSON object","frame":"..."}`.
+
+use hashfold::{Error, Place, Result, pipeline::RejectedSink};
+use hashfold_rows::write_json_bytes;
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// A file of frames, to which others are appended.
+#[derive(Debug)]
+pub(crate) struct RejectedFile {
+    path: PathBuf,
+    file: File,
+    line: Vec<u8>,
+}
+
+impl RejectedFile {
+    /// Opens the file, or creates it and its folder.
+    pub(crate) fn open(path: PathBuf) -> Result<RejectedFile> {
+        let open = || {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            OpenOptions::new().create(true).append(true).open(&path)
+        };
+        let file = open().map_err(|error| failed("open", &path, error))?;
+        Ok(RejectedFile { path, file, line: Vec::new() })
+    }
+}
+
+fn failed(action: &'static str, path: &Path, error: std::io::Error) -> Error {
+    Error::io(action, error).at(&Place::file(path))
+}
+
+impl RejectedSink for RejectedFile {
+    fn rejected(&mut self, frame: &[u8], reason: &'static str) -> Result<()> {
+        self.line.clear();
+        self.line.extend_from_slice(b"{\"reason\":");
+        write_json_bytes(reason.as_bytes(), &mut self.line);
+        self.line.extend_from_slice(b",\"frame\":");
+        write_json_bytes(frame, &mut self.line);
+        self.line.extend_from_slice(b"}\n");
+        self.file.write_all(&self.line).map_err(|error| failed("write", &self.path, error))
+    }
+}

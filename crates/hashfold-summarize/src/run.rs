@@ -1,0 +1,364 @@
+//! A run: all streams of a configuration, from their start to their end.
+
+use crate::{
+    checkpoint,
+    config::{Config, OutputKind, Stream},
+    error::SummarizeError,
+    output::{StoreSink, TableSink},
+    parse::FrameParser,
+    rejected::RejectedFile,
+    rows::Layout,
+    source::{End, Source},
+    tcp::{self, Connections},
+};
+use hashfold::{
+    Env,
+    pipeline::{
+        Checkpoint, Input, Parser, Pipeline, PipelineOptions, RejectedSink, Sink, Stats, Summary,
+    },
+};
+use std::{
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Time between two looks at the sources.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The figures of a stream.
+#[derive(Clone, Debug)]
+pub struct StreamStats {
+    /// Name of the stream.
+    pub name: String,
+    /// Names of its summaries, in the order of their figures.
+    pub summaries: Vec<String>,
+    /// The figures of its pipeline.
+    pub stats: Stats,
+    /// Connections that are open.
+    pub connections: usize,
+    /// Connections that ended with an error.
+    pub failed_connections: usize,
+}
+
+/// A run of all streams. [`Run::wait`] returns when it ends.
+#[derive(Debug)]
+pub struct Run {
+    lanes: Vec<Lane>,
+    env: Env,
+    /// Whether the user wants the run to stop.
+    stop: Arc<AtomicBool>,
+    /// Whether sources are to stop.
+    halt: Arc<AtomicBool>,
+    checkpoint_ms: u64,
+    /// Whether the run goes on when all files are read, until it is to stop.
+    follows: bool,
+}
+
+/// A stream that runs.
+#[derive(Debug)]
+struct Lane {
+    stream: Stream,
+    pipeline: Pipeline,
+    connections: Arc<Connections>,
+    addresses: Vec<SocketAddr>,
+    checkpoint: Option<PathBuf>,
+    /// Whether the stream continues from a checkpoint.
+    continues: bool,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads of files that have not ended.
+    reading: Arc<AtomicUsize>,
+    failure: Arc<Mutex<Option<SummarizeError>>>,
+}
+
+impl Run {
+    /// Starts all streams. The run stops when `stop` is set.
+    ///
+    /// # Errors
+    /// A folder, an address or a checkpoint cannot be used.
+    pub fn start(config: &Config, env: &Env, stop: Arc<AtomicBool>) -> Result<Run, SummarizeError> {
+        if let Some(folder) = &config.checkpoints {
+            env.disk.create_folder(folder)?;
+            if config.streams.iter().flat_map(|stream| &stream.files).any(Option::is_none) {
+                return Err(SummarizeError::Config {
+                    place: folder.display().to_string(),
+                    message: "checkpoints are for files and TCP, not for standard input (\"-\")"
+                        .into(),
+                });
+            }
+        }
+        let (mut lanes, halt) = (Vec::new(), Arc::default());
+        for stream in &config.streams {
+            lanes.push(Lane::start(config, stream, env, &halt)?);
+        }
+        Ok(Run {
+            lanes,
+            env: env.clone(),
+            stop,
+            halt,
+            checkpoint_ms: config.checkpoint_ms,
+            follows: false,
+        })
+    }
+
+    /// Sets whether the run goes on when all files are read, until it is to stop.
+    #[cfg(test)]
+    pub(crate) fn set_follows(&mut self, follows: bool) {
+        self.follows = follows;
+    }
+
+    /// Returns the addresses that streams listen on, with the names of the streams.
+    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        let of = |lane: &Lane| {
+            let name = lane.stream.name.clone();
+            lane.addresses.iter().map(move |address| (name.clone(), *address)).collect::<Vec<_>>()
+        };
+        self.lanes.iter().flat_map(of).collect()
+    }
+
+    /// Returns the figures of the streams that continue from a checkpoint.
+    pub fn continued(&self) -> Vec<StreamStats> {
+        self.lanes.iter().filter(|lane| lane.continues).map(Lane::stats).collect()
+    }
+
+    /// Waits until all files are read and, if the configuration has addresses, until the run is to stop. Calls `tick` with
+    /// figures meanwhile. Then all windows end. With checkpoints, a run that is stopped leaves its open windows in
+    /// them instead.
+    ///
+    /// # Errors
+    /// The first error of a source or a pipeline.
+    pub fn wait(
+        mut self,
+        tick: &mut dyn FnMut(&[StreamStats]),
+    ) -> Result<Vec<StreamStats>, SummarizeError> {
+        let interval = Duration::from_millis(self.checkpoint_ms);
+        let mut next = self.env.clock.now() + interval;
+        loop {
+            self.lanes.iter().try_for_each(Lane::check)?;
+            if self.stop.load(Ordering::Relaxed)
+                || (!self.follows && self.lanes.iter().all(Lane::is_done))
+            {
+                break;
+            }
+            if self.env.clock.now() >= next {
+                self.lanes.iter().try_for_each(|lane| lane.save(&self.env))?;
+                next = self.env.clock.now() + interval;
+            }
+            let stats: Vec<StreamStats> = self.lanes.iter().map(Lane::stats).collect();
+            tick(&stats);
+            self.env.clock.sleep(TICK);
+        }
+        let is_stopped = self.stop.load(Ordering::Relaxed);
+        self.halt.store(true, Ordering::Relaxed);
+        let lanes = std::mem::take(&mut self.lanes);
+        lanes.into_iter().map(|lane| lane.end(&self.env, is_stopped)).collect()
+    }
+}
+
+impl Drop for Run {
+    /// Stops the threads.
+    fn drop(&mut self) {
+        self.halt.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Lane {
+    fn start(
+        config: &Config,
+        stream: &Stream,
+        env: &Env,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Lane, SummarizeError> {
+        let path = config
+            .checkpoints
+            .as_ref()
+            .map(|folder| folder.join(format!("{}.checkpoint", stream.name)));
+        let state = match &path {
+            Some(path) => checkpoint::read(env, path)?,
+            None => None,
+        };
+        let continues = state.is_some();
+        let positions = state.as_ref().map_or(&[][..], Checkpoint::positions).to_vec();
+        let pipeline = pipeline(config, stream, env, state)?;
+        let connections = Arc::new(Connections {
+            stream: stream.clone(),
+            input: pipeline.input(),
+            stop: stop.clone(),
+            open: AtomicUsize::new(0),
+            failed: AtomicUsize::new(0),
+        });
+        let mut lane = Lane {
+            stream: stream.clone(),
+            pipeline,
+            connections,
+            addresses: Vec::new(),
+            checkpoint: path,
+            continues,
+            threads: Vec::new(),
+            reading: Arc::default(),
+            failure: Arc::default(),
+        };
+        lane.listen()?;
+        lane.read_files(positions, stop)?;
+        Ok(lane)
+    }
+
+    fn listen(&mut self) -> Result<(), SummarizeError> {
+        for address in self.stream.listen.clone() {
+            let listener = tcp::listen(address)?;
+            self.addresses.push(listener.local_addr().unwrap_or(address));
+            let shared = self.connections.clone();
+            self.spawn(move || tcp::accept(&listener, &shared))?;
+        }
+        Ok(())
+    }
+
+    fn read_files(
+        &mut self,
+        positions: Vec<u64>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(), SummarizeError> {
+        if self.stream.files.is_empty() {
+            return Ok(());
+        }
+        let (stream, input, stop) = (self.stream.clone(), self.pipeline.input(), stop.clone());
+        let (reading, failure) = (self.reading.clone(), self.failure.clone());
+        reading.fetch_add(1, Ordering::SeqCst);
+        self.spawn(move || {
+            if let Err(error) = read_files(&stream, &input, &positions, &stop) {
+                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+            reading.fetch_sub(1, Ordering::SeqCst);
+        })
+    }
+
+    fn spawn(&mut self, work: impl FnOnce() + Send + 'static) -> Result<(), SummarizeError> {
+        let thread = thread::Builder::new().name("hashfold-source".into()).spawn(work);
+        let failed = |source| SummarizeError::Io {
+            place: format!("stream \"{}\"", self.stream.name),
+            action: "start a thread",
+            source,
+        };
+        self.threads.push(thread.map_err(failed)?);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), SummarizeError> {
+        // First that of a sink, which sources see too.
+        self.pipeline.check()?;
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Whether all files are read and nothing else will come.
+    fn is_done(&self) -> bool {
+        self.stream.listen.is_empty() && self.reading.load(Ordering::SeqCst) == 0
+    }
+
+    fn stats(&self) -> StreamStats {
+        StreamStats {
+            name: self.stream.name.clone(),
+            summaries: self
+                .stream
+                .summaries
+                .iter()
+                .map(|(summary, _)| summary.name.clone())
+                .collect(),
+            stats: self.pipeline.stats(),
+            connections: self.connections.open.load(Ordering::Relaxed),
+            failed_connections: self.connections.failed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Writes a checkpoint, if there is a folder for them.
+    fn save(&self, env: &Env) -> Result<(), SummarizeError> {
+        if let Some(path) = &self.checkpoint {
+            checkpoint::write(env, path, &self.pipeline.checkpoint()?)?;
+        }
+        Ok(())
+    }
+
+    fn end(mut self, env: &Env, is_stopped: bool) -> Result<StreamStats, SummarizeError> {
+        let is_waiting = self.stream.files.iter().any(Option::is_none) && is_stopped;
+        for thread in self.threads.drain(..) {
+            // A thread that waits for standard input ends with the process.
+            if !is_waiting {
+                let _ = thread.join();
+            }
+        }
+        self.check()?;
+        if !is_stopped || self.checkpoint.is_none() {
+            self.pipeline.end_windows()?;
+        }
+        self.save(env)?;
+        let mut stats = self.stats();
+        stats.stats = self.pipeline.stop()?;
+        Ok(stats)
+    }
+}
+
+fn pipeline(
+    config: &Config,
+    stream: &Stream,
+    env: &Env,
+    checkpoint: Option<Checkpoint>,
+) -> Result<Pipeline, SummarizeError> {
+    let parser = FrameParser::new(stream);
+    let parsers = (0..stream.parsers).map(|_| -> Box<dyn Parser> { Box::new(parser.clone()) });
+    let continues = checkpoint.is_some();
+    let sink = |(summary, output): &(Summary, OutputKind)| -> (Summary, Box<dyn Sink>) {
+        let folder = config.out.join(&summary.name);
+        let (layout, env) = (Layout::new(summary, &stream.fields), env.clone());
+        let sink: Box<dyn Sink> = match output {
+            OutputKind::Table => Box::new(TableSink { folder, layout, env }),
+            OutputKind::Store => Box::new(StoreSink { folder, layout, env, continues }),
+        };
+        (summary.clone(), sink)
+    };
+    let rejected = match &config.rejected {
+        None => None,
+        Some(folder) => {
+            let file = RejectedFile::open(folder.join(format!("{}.jsonl", stream.name)))?;
+            Some(Box::new(file) as Box<dyn RejectedSink>)
+        }
+    };
+    let options = PipelineOptions {
+        workers: stream.workers,
+        batches: stream.batches,
+        ahead_ms_max: stream.ahead_ms_max,
+        sources: stream.files.len(),
+        checkpoint,
+        rejected,
+        env: env.clone(),
+    };
+    let sinks = stream.summaries.iter().map(sink).collect();
+    Ok(Pipeline::start(&stream.fields, parsers.collect(), sinks, options)?)
+}
+
+/// Reads all files, one after the other.
+fn read_files(
+    stream: &Stream,
+    input: &Input,
+    positions: &[u64],
+    stop: &AtomicBool,
+) -> Result<(), SummarizeError> {
+    for (number, file) in stream.files.iter().enumerate() {
+        let source = Source::new(stream, input, stop);
+        let end = match file {
+            Some(path) => source.file(path, number, positions.get(number).copied().unwrap_or(0))?,
+            None => source.read(&mut io::stdin().lock(), "standard input")?,
+        };
+        if end == End::Stopped {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,533 @@
+//! Framing, formats and whole runs, with good and with hostile bytes.
+
+use crate::{
+    Config, FrameParser, Run, StreamStats, SummarizeError,
+    config::{Framing, Stream},
+    framing::{CUT_SHORT, Framer, Piece, TOO_LONG},
+    syslog,
+};
+use hashfold::{
+    Env, ErrorClass, ReadOptions, Store, Table,
+    io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
+    pipeline::{Events, Parser as _, Value},
+};
+use hashfold_rows::Schema;
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    io::Write as _,
+    net::TcpStream,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tempfile::TempDir;
+
+/// Returns all pieces of a text that comes in parts of `step` bytes.
+fn pieces(
+    framing: Framing,
+    bytes_max: usize,
+    text: &[u8],
+    step: usize,
+) -> Vec<(String, &'static str)> {
+    let mut framer = Framer::new(framing, bytes_max);
+    let (mut found, mut start, mut end) = (Vec::new(), 0, 0);
+    loop {
+        let is_end = end == text.len();
+        while let Some((consumed, piece)) = framer.next(&text[start..end], is_end) {
+            let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            match piece {
+                Piece::Frame(frame) => found.push((shown(frame), "")),
+                Piece::Bad(frame, reason) => found.push((shown(frame), reason)),
+                Piece::Nothing => {}
+            }
+            start += consumed;
+        }
+        if is_end {
+            assert_eq!(start, text.len(), "all bytes are consumed at the end");
+            return found;
+        }
+        assert!(end - start < bytes_max + 13, "{} bytes are kept", end - start);
+        end = (end + step).min(text.len());
+    }
+}
+
+#[track_caller]
+fn check(framing: Framing, text: &[u8], expected: &[(&str, &'static str)]) {
+    for step in 1..=text.len().max(1) {
+        let got = pieces(framing, 10, text, step);
+        let got: Vec<_> = got.iter().map(|(frame, reason)| (&frame[..], *reason)).collect();
+        assert_eq!(got, expected, "step {step}");
+    }
+}
+
+#[test]
+fn lines_are_frames_however_they_are_cut() {
+    check(Framing::Lines, b"", &[]);
+    check(Framing::Lines, b"a\nbc\r\n\n\r\nd", &[("a", ""), ("bc", ""), ("d", "")]);
+    check(Framing::Lines, b"0123456789\r\nb\n", &[("0123456789", ""), ("b", "")]);
+    let got = pieces(Framing::Lines, 10, b"0123456789abcdefgh\nb\n", 3);
+    assert_eq!(
+        got,
+        [("0123456789abc".chars().take(got[0].0.len()).collect(), TOO_LONG), ("b".into(), "")]
+    );
+}
+
+#[test]
+fn counted_octets_and_lines_come_on_one_connection() {
+    let octets = Framing::Octets;
+    check(octets, b"3 a\nb5 12345<x>\n", &[("a\nb", ""), ("12345", ""), ("<x>", "")]);
+    check(octets, b"2 a\n2 b\n0 1 c", &[("a", ""), ("b", ""), ("c", "")]);
+    check(octets, b"1,2,3\nx\n", &[("1,2,3", ""), ("x", "")]);
+    check(octets, b"9 abc", &[("abc", CUT_SHORT)]);
+    check(octets, b"99", &[("99", "")]);
+}
+
+/// Lengths that lie cost the events that they cover, and nothing else.
+#[test]
+fn lengths_that_lie_are_survived() {
+    let got = |text: &[u8], step| pieces(Framing::Octets, 10, text, step);
+    for step in [1, 2, 5, 100] {
+        let after = got(b"25 0123456789012345678901234<a>\n", step);
+        assert_eq!(after.len(), 2, "{after:?}");
+        assert_eq!((after[0].1, &after[1].0[..]), (TOO_LONG, "<a>"));
+        let huge = got(b"9999999999 abc\ndef\n", step);
+        assert_eq!(huge.iter().map(|piece| piece.1).collect::<Vec<_>>(), [TOO_LONG]);
+        let longer = got(b"99999999999 abc\ndef\n", step);
+        assert_eq!(longer.last().unwrap().0, "def");
+    }
+}
+
+/// An event of 100 MB passes in bounded memory.
+#[test]
+fn an_event_of_a_hundred_megabytes_is_rejected_as_it_passes() {
+    for (framing, head) in [(Framing::Lines, &b""[..]), (Framing::Octets, b"104857600 ")] {
+        let mut framer = Framer::new(framing, 1000);
+        let part = vec![b'x'; 64 << 10];
+        let mut first = [head, &part[..]].concat();
+        let mut rejected = 0;
+        for _ in 0..1600 {
+            let mut bytes = &first[..];
+            while let Some((consumed, piece)) = framer.next(bytes, false) {
+                rejected += usize::from(matches!(piece, Piece::Bad(..)));
+                bytes = &bytes[consumed..];
+            }
+            assert!(bytes.is_empty());
+            first.clone_from(&part);
+        }
+        let last = framer.next(b"\n", true);
+        rejected += usize::from(matches!(last, Some((_, Piece::Bad(..)))));
+        assert_eq!(rejected, 1);
+    }
+}
+
+#[test]
+fn headers_of_syslog_messages_are_removed() {
+    let good = |text: &str, message: &str| {
+        assert_eq!(syslog::message(text.as_bytes()), Ok(message.as_bytes()), "{text}");
+    };
+    good("<34>1 2026-11-27T01:00:00Z host app 4711 id - a,b c", "a,b c");
+    good("<34>1 - - - - - -", "");
+    good("<34>1 - - - - - [a b=\"] \\\" \"][c] x", "x");
+    good("<34>1 - - - - - - \u{feff}x", "x");
+    for bad in
+        ["", "x", "<34>1 - - -", "<34>1 - - - - - [a", "<34>1 - - - - - x y", "<34>1 - - - - - -x"]
+    {
+        assert!(syslog::message(bad.as_bytes()).is_err(), "{bad}");
+    }
+}
+
+const CSV: &str = r#"
+out = "out"
+[stream.v1]
+format = "csv"
+columns = ["ts", "user", "kind", "amount", "weight"]
+files = ["a.csv"]
+time = { from = "ts", format = "ms" }
+[stream.v1.fields]
+user = { type = "text" }
+amount = { type = "int" }
+weight = { type = "float" }
+[summary.users]
+stream = "v1"
+group-by = ["user"]
+window = "1s"
+lateness = "500ms"
+columns = [
+  { name = "events", count = true },
+  { name = "amount", sum = "amount" },
+  { name = "least", min = "weight" },
+  { name = "weight", quantiles = "weight", at = [0.5, 0.999] },
+  { name = "bars", histogram = "amount", bounds = [10, 100] },
+]
+[summary.all]
+stream = "v1"
+output = "store"
+columns = [
+  { name = "users", distinct = "user" },
+  { name = "often", top = "user", count = 2 },
+]
+"#;
+
+const JSON: &str = r#"
+out = "out"
+rejected = "bad"
+[stream.v2]
+format = "json"
+files = ["a.jsonl"]
+time = { from = "meta.time", format = "rfc3339" }
+[stream.v2.fields]
+user = { from = "user.id", type = "text" }
+city = { from = "user.home.city", type = "text" }
+amount = { from = "amount", type = "float" }
+count = { type = "int" }
+[summary.cities]
+stream = "v2"
+group-by = ["city", "count"]
+columns = [{ name = "amount", sum = "amount" }]
+"#;
+
+fn config(text: &str, folder: &Path) -> Config {
+    Config::parse(text, "test.toml", folder).unwrap()
+}
+
+fn stream(text: &str) -> Stream {
+    config(text, Path::new("")).streams.remove(0)
+}
+
+/// Returns the fields of a frame's event, and its time.
+fn parse(stream: &Stream, frame: &[u8]) -> Result<(Vec<String>, i64), &'static str> {
+    let mut events = Events::new(stream.fields.len());
+    FrameParser::new(stream).parse(frame, &mut events)?;
+    let shown = |field| match events.get(0, field) {
+        Value::Null => "-".into(),
+        Value::Int(value) => value.to_string(),
+        Value::Float(value) => format!("{value:?}"),
+        Value::Text(text) => format!("'{}'", String::from_utf8_lossy(text)),
+    };
+    Ok(((0..stream.fields.len()).map(shown).collect(), events.times()[0]))
+}
+
+#[test]
+fn csv_events_are_parsed_or_rejected_with_a_reason() {
+    let stream = stream(CSV);
+    let good = |frame: &str, fields: [&str; 3]| {
+        let fields = fields.map(str::to_owned).to_vec();
+        assert_eq!(parse(&stream, frame.as_bytes()), Ok((fields, 1500)), "{frame}");
+    };
+    // Fields are in the order of their names: amount, user, weight.
+    good("1500,ann,x,7,0.5", ["7", "'ann'", "0.5"]);
+    good("1500,,,,", ["-", "-", "-"]);
+    good(r#""1500","a ""b"", c","x","-7","1e3""#, ["-7", "'a \"b\", c'", "1000.0"]);
+    let bad = |frame: &[u8], reason: &str| {
+        assert!(parse(&stream, frame).unwrap_err().contains(reason), "{frame:?}");
+    };
+    bad(b"", "time");
+    bad(b"1500,ann,x,7", "number of columns");
+    bad(b"1500,ann,x,7,1,", "number of columns");
+    bad(b"1500,ann,x,7.5,1", "integer");
+    bad(b"1500,ann,x,7,nan", "finite");
+    bad(b"1500,ann,x,7,1e999", "finite");
+    bad(b"99999999999999999999,ann,x,7,1", "time");
+    bad(b"1500,\"ann,x,7,1", "quoted");
+    bad(b"1500,\"ann\"x,x,7,1", "quoted");
+    bad(b"1500,ann,x,\xff,1", "integer");
+    assert!(parse(&stream, b"1500,\xff\xfe,x,7,1").is_ok(), "text can be any bytes");
+}
+
+#[test]
+fn json_events_are_parsed_or_rejected_with_a_reason() {
+    let stream = stream(JSON);
+    let time = r#""meta":{"time":"1970-01-01T00:00:01.5Z"}"#;
+    let good = |fields: &str, expected: [&str; 4]| {
+        let frame = format!("{{{time},{fields}}}");
+        let expected = expected.map(str::to_owned).to_vec();
+        assert_eq!(parse(&stream, frame.as_bytes()), Ok((expected, 1500)), "{frame}");
+    };
+    // Fields are in the order of their names: amount, city, count, user.
+    good(
+        r#""user":{"id":"ann","home":{"city":"Oslo","x":[1]}},"amount":2"#,
+        ["2.0", "'Oslo'", "-", "'ann'"],
+    );
+    good(r#""user":{"id":7,"home":null},"count":-3,"other":{"a":[{}]}"#, ["-", "-", "-3", "'7'"]);
+    good(r#""user":{"id":"a\u00e9\n"},"user":{"id":true}"#, ["-", "-", "-", "'true'"]);
+    good(r#""amount":1,"amount":null"#, ["-", "-", "-", "-"]);
+    good(r#""user":5"#, ["-", "-", "-", "-"]);
+    let bad = |frame: &[u8], reason: &str| {
+        let got = parse(&stream, frame).unwrap_err();
+        assert!(got.contains(reason), "{}: {got}", String::from_utf8_lossy(frame));
+    };
+    bad(b"", "object");
+    bad(b"[]", "object");
+    bad(b"7", "object");
+    bad(b"{}", "time");
+    bad(br#"{"meta":{"time":7}}"#, "time");
+    bad(format!("{{{time}}} x").as_bytes(), "object");
+    bad(format!("{{{time},\"count\":1.5}}").as_bytes(), "integer");
+    bad(format!("{{{time},\"count\":18446744073709551615}}").as_bytes(), "integer");
+    bad(format!("{{{time},\"amount\":\"7\"}}").as_bytes(), "finite number");
+    bad(format!("{{{time},\"amount\":[7]}}").as_bytes(), "no text");
+    bad(format!("{{{time},\"user\":{{\"id\":{{}}}}}}").as_bytes(), "no text");
+    bad(b"{\"user\":{\"id\":\"\xff\"}}", "object");
+}
+
+/// JSON that is 10,000 deep is skipped where it is no field, and costs no stack where it is one.
+#[test]
+fn json_can_be_ten_thousand_deep() {
+    let stream = stream(JSON);
+    let deep =
+        |open: &str, close: &str| format!("{}1{}", open.repeat(10_000), close.repeat(10_000));
+    let time = r#""meta":{"time":"1970-01-01T00:00:01.5Z"}"#;
+    for deep in [deep("[", "]"), deep("{\"a\":", "}")] {
+        assert!(parse(&stream, format!("{{{time},\"x\":{deep}}}").as_bytes()).is_ok());
+        assert!(parse(&stream, format!("{{{time},\"user\":{deep}}}").as_bytes()).is_ok());
+        assert!(parse(&stream, format!("{{{time},\"amount\":{deep}}}").as_bytes()).is_err());
+        assert!(parse(&stream, deep.as_bytes()).is_err());
+    }
+}
+
+fn run_all(config: &Config) -> Result<Vec<StreamStats>, SummarizeError> {
+    Run::start(config, &Env::system(), Arc::default())?.wait(&mut |_| {})
+}
+
+/// Returns the entries of a table as JSON lines, sorted.
+fn rows(path: &Path) -> Vec<String> {
+    rows_of(&Table::open(path).unwrap())
+}
+
+fn rows_of(table: &Table) -> Vec<String> {
+    let schema = Schema::of_table(table).unwrap();
+    let mut lines = Vec::new();
+    let mut scan = table.scan();
+    while hashfold::run::Run::advance(&mut scan).unwrap() {
+        let entry = hashfold::run::Run::entry(&scan);
+        let mut line = Vec::new();
+        schema.write_json(entry.key, entry.value.unwrap(), &mut line).unwrap();
+        lines.push(String::from_utf8(line).unwrap());
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+fn windows_of_a_file_become_tables_and_versions() {
+    let work = TempDir::new().unwrap();
+    let file = "1000,ann,x,7,1\n1900,ben,x,200,2\n1950,ann,x,,3\n2000,ann,x,1,4\nbad\n\
+                1999,ann,x,2,-1\n2500,ann,x,3,9\n1000,late,x,1,1\n";
+    fs::write(work.path().join("a.csv"), file).unwrap();
+    let stats = run_all(&config(CSV, work.path())).unwrap();
+    let totals = stats[0].stats.totals;
+    assert_eq!((totals.frames, totals.events, totals.rejected), (8, 7, 1));
+    assert_eq!(stats[0].summaries, ["all", "users"]);
+    let users = stats[0].stats.summaries[1];
+    assert_eq!((users.events, users.late, users.windows, users.groups), (6, 1, 2, 3));
+    let first = rows(&work.path().join("out/users/1970-01-01T00-00-01Z"));
+    let near = |line: &str| {
+        line.starts_with(r#"{"user":"ann","events":3,"amount":9,"least":-1,"weight_p50":1.0"#)
+    };
+    assert!(near(&first[0].replace("0.99", "1.0")), "{first:?}");
+    assert!(first[1].ends_with(r#""bars":[0,0,1]}"#) && first.len() == 2, "{first:?}");
+    assert_eq!(rows(&work.path().join("out/users/1970-01-01T00-00-02Z")).len(), 1);
+    let store = Store::open(work.path().join("out/all")).unwrap().reader().unwrap();
+    let value = store.get("all").unwrap().unwrap();
+    let schema = Schema::of_version(store.version().info()).unwrap();
+    let expected = r#"{"users":3,"often":[{"value":"ann","count":5,"error":0},{"value":"ben","count":1,"error":0}]}"#;
+    assert_eq!(schema.row(&value).unwrap().to_string(), expected);
+}
+
+#[test]
+fn groups_of_several_fields_have_a_list_as_key() {
+    let work = TempDir::new().unwrap();
+    let event = |city: &str, amount: u32| {
+        format!(
+            "{{\"meta\":{{\"time\":\"1970-01-01T00:00:01Z\"}},\"user\":{{\"home\":{{\"city\":{city}}}}},\"amount\":{amount},\"count\":7}}\n"
+        )
+    };
+    let text = [event("\"Oslo\"", 1), "no json\n".into(), event("\"Oslo\"", 2), event("null", 3)];
+    fs::write(work.path().join("a.jsonl"), text.concat()).unwrap();
+    run_all(&config(JSON, work.path())).unwrap();
+    assert_eq!(
+        rows(&work.path().join("out/cities/all")),
+        [
+            r#"{"city,count":"[\"Oslo\",7]","city":"Oslo","count":7,"amount":3}"#,
+            r#"{"city,count":"[\"\",7]","city":"","count":7,"amount":3}"#,
+        ]
+    );
+    let rejected = fs::read_to_string(work.path().join("bad/v2.jsonl")).unwrap();
+    assert_eq!(rejected, "{\"reason\":\"no JSON object\",\"frame\":\"no json\"}\n");
+}
+
+fn numbered(count: u64) -> String {
+    let mut text = String::new();
+    for i in 0..count {
+        writeln!(text, "{},user{},x,{i},{}", i * 10, i * i % 23, i % 7).unwrap();
+    }
+    text
+}
+
+/// All tables of a summary.
+fn tables(folder: &Path) -> BTreeMap<String, Vec<String>> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    entries.map(|e| (e.file_name().to_string_lossy().into_owned(), rows(&e.path()))).collect()
+}
+
+/// A run is stopped again and again while it reads a file that grows. All together equal one run.
+#[test]
+fn files_are_summarised_exactly_once_over_restarts() {
+    let (work, whole) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let text = numbered(3000);
+    fs::write(whole.path().join("a.csv"), &text).unwrap();
+    run_all(&config(CSV, whole.path())).unwrap();
+    let with = CSV.replace(
+        "out = \"out\"\n",
+        "out = \"out\"\ncheckpoints = \"cp\"\ncheckpoint-interval = \"1ms\"\n",
+    );
+    let config = config(&with, work.path());
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    for end in [0, 700, 1500, 2999] {
+        fs::write(work.path().join("a.csv"), lines[..end].concat()).unwrap();
+        let stop = Arc::<AtomicBool>::default();
+        let mut run = Run::start(&config, &Env::system(), stop.clone()).unwrap();
+        // Stopped at any moment, but after all is read once: then windows are open, and stay so.
+        run.set_follows(true);
+        let wait = run.wait(&mut |stats| {
+            let is_read = stats[0].stats.totals.frames == end as u64;
+            stop.store(is_read || end == 700, Ordering::Relaxed);
+        });
+        wait.unwrap();
+    }
+    fs::write(work.path().join("a.csv"), &text).unwrap();
+    let stats = run_all(&config).unwrap();
+    assert_eq!(stats[0].stats.totals.frames, 3000);
+    assert_eq!(tables(&work.path().join("out/users")), tables(&whole.path().join("out/users")));
+    let value = |folder: &Path| {
+        let reader = Store::open(folder.join("out/all")).unwrap().reader().unwrap();
+        reader.get("all").unwrap()
+    };
+    assert_eq!(value(work.path()), value(whole.path()));
+    // A file that is shorter than before is another one.
+    fs::write(work.path().join("a.csv"), lines[..5].concat()).unwrap();
+    let refused = run_all(&config).unwrap_err().to_string();
+    assert!(refused.contains("a.csv: has") && refused.contains("another file"), "{refused}");
+}
+
+/// Results of the configuration `CSV` on a disk: rows of all tables, and the value in the store.
+fn results(disk: &Arc<dyn Disk>) -> (BTreeMap<String, Vec<String>>, Option<Vec<u8>>) {
+    let env = Env { disk: disk.clone(), ..Env::simulated(1) };
+    let mut tables = BTreeMap::new();
+    for name in disk.list(Path::new("out/users")).unwrap() {
+        let path = Path::new("out/users").join(&name);
+        let table = Table::open_with(path, &ReadOptions::new().env(env.clone())).unwrap();
+        tables.insert(name, rows_of(&table));
+    }
+    let reader = Store::open_in(env, "out/all").unwrap().reader().unwrap();
+    (tables, reader.get("all").unwrap())
+}
+
+/// The power fails at every operation of the disk that holds results and the checkpoint, and the disk gets full at
+/// every write. The next run ends with the results of a run without a fault.
+#[test]
+fn after_a_power_cut_or_a_full_disk_the_next_run_has_all_events_once() {
+    let work = TempDir::new().unwrap();
+    fs::write(work.path().join("a.csv"), numbered(250)).unwrap();
+    let file = format!("files = [\"{}\"]", work.path().join("a.csv").display());
+    let text = CSV.replace("files = [\"a.csv\"]", &file).replace(
+        "out = \"out\"\n",
+        "out = \"out\"\ncheckpoints = \"cp\"\ncheckpoint-interval = \"1h\"\n",
+    );
+    let config = config(&text, Path::new(""));
+    let run = |disk: Arc<dyn Disk>| {
+        let env = Env { disk, ..Env::simulated(1) };
+        Run::start(&config, &env, Arc::default())?.wait(&mut |_| {})
+    };
+    let good: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    run(good.clone()).unwrap();
+    let expected = results(&good);
+    assert_eq!(expected.0.len(), 3);
+    let faults: [fn(u64) -> Fault; 2] =
+        [|operation| Fault::PowerCut { operation }, |write| Fault::Full { write }];
+    for fault in faults {
+        for at in 0.. {
+            let faulty = FaultyDisk::new(FaultPlan::from(fault(at)));
+            let result = run(Arc::new(faulty.clone()));
+            let is_over = result.is_ok();
+            if let Err(error) = result {
+                let is_io = matches!(&error, SummarizeError::Data(error) if error.class() == ErrorClass::Io);
+                assert!(is_io, "{error}");
+            }
+            let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(at));
+            run(disk.clone()).unwrap_or_else(|error| panic!("fault {at}: {error}"));
+            assert_eq!(results(&disk), expected, "fault {at}");
+            if is_over {
+                assert!(at > 20, "a run does more than that");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn events_come_over_tcp_until_the_run_stops() {
+    let work = TempDir::new().unwrap();
+    let text = CSV.replace(
+        "files = [\"a.csv\"]",
+        "listen = [\"127.0.0.1:0\"]\nframing = \"octets\"\nenvelope = \"syslog\"",
+    );
+    let stop = Arc::<AtomicBool>::default();
+    let run = Run::start(&config(&text, work.path()), &Env::system(), stop.clone()).unwrap();
+    let (_, address) = run.addresses()[0].clone();
+    let mut senders: Vec<TcpStream> =
+        (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for i in 0..300 {
+        let message = format!("<34>1 - h app - - - {},user{},x,{i},1", 10_000 + i, i % 5);
+        let frame = match i % 2 {
+            0 => format!("{} {message}", message.len()),
+            _ => format!("{message}\n"),
+        };
+        senders[i % 3].write_all(frame.as_bytes()).unwrap();
+    }
+    // One vanishes in the middle of an event.
+    senders[0].write_all(b"500 <34>1 - h").unwrap();
+    drop(senders);
+    let stats = run.wait(&mut |stats| {
+        stop.store(stats[0].stats.totals.frames == 301, Ordering::Relaxed);
+    });
+    let stats = stats.unwrap();
+    let totals = stats[0].stats.totals;
+    assert_eq!((totals.events, totals.rejected), (300, 1));
+    assert_eq!(rows(&work.path().join("out/users/1970-01-01T00-00-10Z")).len(), 5);
+}
+
+#[test]
+fn mistakes_in_a_configuration_are_named() {
+    let check = |from: &str, to: &str, word: &str| {
+        let text = CSV.replacen(from, to, 1);
+        assert!(text != CSV, "{from}");
+        let error = Config::parse(&text, "c.toml", Path::new("")).unwrap_err().to_string();
+        assert!(error.starts_with("c.toml: ") && error.contains(word), "{to}: {error}");
+    };
+    check("format = \"csv\"", "format = \"xml\"", "line 4");
+    check("window = \"1s\"", "window = \"1 week\"", "line 15");
+    check("window = \"1s\"", "window = \"0s\"", "length of a window");
+    check("window = \"1s\"\n", "", "`lateness` needs `window`");
+    check("group-by = [\"user\"]", "group-by = [\"usr\"]", "there is no field \"usr\"");
+    check("group-by = [\"user\"]", "group-by = [\"weight\"]", "floats");
+    check("stream = \"v1\"", "stream = \"v3\"", "there is no stream \"v3\"");
+    check("[\"ts\", \"user\",", "[\"time\", \"user\",", "there is no column \"ts\"");
+    check("sum = \"amount\"", "sum = \"user\"", "numbers");
+    check("count = true }", "count = true, sum = \"amount\" }", "expected one of");
+    check("distinct = \"user\"", "count = true, precision = 7", "`precision` is for `distinct`");
+    check("files = [\"a.csv\"]\n", "", "expected `files` or `listen`");
+    check("[summary.all]", "[summary.\"../all\"]", "expected a name");
+    check("columns = [\"ts\"", "colums = [\"ts\"", "line 5");
+    let text = CSV.replace("\"a.csv\"", "\"-\"").replace("out = ", "checkpoints = \"c\"\nout = ");
+    let refused = Run::start(
+        &config(&text, Path::new("/tmp/hashfold-none")),
+        &Env::simulated(1),
+        Arc::default(),
+    );
+    assert!(refused.unwrap_err().to_string().contains("standard input"));
+}

@@ -1,0 +1,312 @@
+//! A running pipeline.
+
+use super::{
+    batch::Batch,
+    checkpoint::{Checkpoint, definition},
+    clock::StreamClock,
+    definition::{Field, Summary},
+    parse::{self, Owner, Parser, Routes},
+    queue::{Delivery, Failure, Input, Mark},
+    stats::{Board, Stats, Totals},
+    window::Sink,
+    windows::Windows,
+    worker::{Owned, RejectedSink, Tally, Worker},
+};
+use crate::{
+    codec::Decoder,
+    env::Env,
+    error::{Error, Result},
+};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::{
+    fmt,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+/// Number of batches unless the options say otherwise.
+const BATCHES: usize = 32;
+/// Marks that can be in a queue beside all batches.
+const MARKS: usize = 2;
+/// Largest numbers of threads and batches.
+const THREADS_MAX: usize = 1024;
+const BATCHES_MAX: usize = 1 << 16;
+
+/// Options of a pipeline.
+pub struct PipelineOptions {
+    /// Number of workers. A worker owns several summaries if there are more summaries, in turn.
+    pub workers: usize,
+    /// Number of batches between the sources and the summaries: the bound of the memory.
+    pub batches: usize,
+    /// Maximum time by which an event can be ahead of the clock, in milliseconds. Such events are counted and not
+    /// summarised, so that one wrong time does not end all windows. After 100 in a row, the clock moves.
+    pub ahead_ms_max: i64,
+    /// Number of sources whose positions a checkpoint has.
+    pub sources: usize,
+    /// The state to start with.
+    pub checkpoint: Option<Checkpoint>,
+    /// The receiver of frames that are no events; they are only counted without one.
+    pub rejected: Option<Box<dyn RejectedSink>>,
+    /// The environment, for random numbers.
+    pub env: Env,
+}
+
+impl Default for PipelineOptions {
+    fn default() -> PipelineOptions {
+        PipelineOptions {
+            workers: 1,
+            batches: BATCHES,
+            ahead_ms_max: i64::MAX,
+            sources: 0,
+            checkpoint: None,
+            rejected: None,
+            env: Env::system(),
+        }
+    }
+}
+
+impl fmt::Debug for PipelineOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PipelineOptions({} workers, {} batches)", self.workers, self.batches)
+    }
+}
+
+/// A running pipeline: its threads, which end when it is finished or dropped. See [the module](crate::pipeline).
+#[derive(Debug)]
+pub struct Pipeline {
+    input: Input,
+    threads: Vec<JoinHandle<()>>,
+    queues: Vec<Receiver<Delivery>>,
+    board: Arc<Board>,
+    failure: Arc<Failure>,
+    batches: usize,
+}
+
+impl Pipeline {
+    /// Starts the threads: one for each parser, and the workers.
+    ///
+    /// # Errors
+    /// `Argument` if a definition or an option is out of its range, or if the checkpoint is of other definitions; damage
+    /// of the checkpoint; or the system refuses a thread.
+    pub fn start(
+        fields: &[Field],
+        parsers: Vec<Box<dyn Parser>>,
+        summaries: Vec<(Summary, Box<dyn Sink>)>,
+        options: PipelineOptions,
+    ) -> Result<Pipeline> {
+        check(fields, parsers.len(), &summaries, &options)?;
+        let workers = options.workers.min(summaries.len().max(1));
+        let batches = options.batches;
+        let routes = routes(&summaries, workers);
+        let definition = definition(fields, &routes.summaries);
+        let failure = Arc::<Failure>::default();
+        let (items, tasks) = bounded(batches + MARKS);
+        let (pool, empty) = bounded(batches);
+        for _ in 0..batches {
+            pool.send(Batch::new(fields.len(), workers)).expect("there is a receiver");
+        }
+        let positions = positions(&options);
+        let owned = build(fields, summaries, &options, definition)?;
+        let (states, board) = states(owned, options, workers, &failure, &pool)?;
+        // Workers alone give batches back, so that sources notice their end.
+        drop(pool);
+        let input = Input::new(items, empty, failure.clone(), positions, definition);
+        let (threads, queues) = (Vec::new(), Vec::new());
+        let mut pipeline = Pipeline { input, threads, queues, board, failure, batches };
+        // After the pipeline, so that they are dropped before it: if a thread is refused, workers then end.
+        let (senders, queues): (Vec<Sender<Delivery>>, Vec<_>) =
+            (0..workers).map(|_| bounded(batches + MARKS)).unzip();
+        pipeline.queues.clone_from(&queues);
+        for (worker, queue) in states.into_iter().zip(queues) {
+            pipeline.spawn("summary", move || worker.run(&queue))?;
+        }
+        let routes = Arc::new(routes);
+        for parser in parsers {
+            let failure = pipeline.failure.clone();
+            let (routes, tasks, senders) = (routes.clone(), tasks.clone(), senders.clone());
+            let work = move || parse::run(parser, &routes, &failure, &tasks, &senders);
+            pipeline.spawn("parser", work)?;
+        }
+        Ok(pipeline)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let builder = thread::Builder::new().name(format!("hashfold-{name}"));
+        let thread = builder.spawn(work).map_err(|error| Error::io("start a thread", error))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Returns the input, for sources.
+    pub fn input(&self) -> Input {
+        self.input.clone()
+    }
+
+    /// Returns the state behind all batches that were pushed before. Waits until they are handled; sources can
+    /// push others meanwhile.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline.
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        self.input.checkpoint()
+    }
+
+    /// Returns the error that ended the pipeline, if there was one.
+    ///
+    /// # Errors
+    /// That of a sink, or `Panicked`.
+    pub fn check(&self) -> Result<()> {
+        self.failure.check()
+    }
+
+    /// Returns the figures so far.
+    pub fn stats(&self) -> Stats {
+        let (totals, summaries) = self.board.read();
+        Stats {
+            totals,
+            summaries,
+            parser_queue: self.input.queued(),
+            worker_queues: self.queues.iter().map(Receiver::len).collect(),
+            batches: self.batches,
+        }
+    }
+
+    /// Ends all windows, behind all batches that were pushed before; later events of these windows are late. The pipeline
+    /// goes on.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline.
+    pub fn end_windows(&self) -> Result<()> {
+        self.input.mark(Mark::End)
+    }
+
+    /// Handles all batches that were pushed, ends all windows, and ends the threads. Sources get an error from then on.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline before.
+    pub fn finish(mut self) -> Result<Stats> {
+        let ended = self.end_windows();
+        self.input.end();
+        self.join().and(ended)?;
+        Ok(self.stats())
+    }
+
+    /// Handles all batches that were pushed, and ends the threads. Open windows are lost unless there is a checkpoint.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline before.
+    pub fn stop(mut self) -> Result<Stats> {
+        self.input.end();
+        self.join()?;
+        Ok(self.stats())
+    }
+
+    fn join(&mut self) -> Result<()> {
+        for thread in self.threads.drain(..) {
+            thread.join().map_err(|_| self.failure.get())?;
+        }
+        self.failure.check()
+    }
+}
+
+impl Drop for Pipeline {
+    /// Ends the threads. Open windows are lost.
+    fn drop(&mut self) {
+        // An error was returned before, or nobody asks for it.
+        self.input.end();
+        let _ = self.join();
+    }
+}
+
+fn check(
+    fields: &[Field],
+    parsers: usize,
+    summaries: &[(Summary, Box<dyn Sink>)],
+    options: &PipelineOptions,
+) -> Result<()> {
+    let number = |what, got: usize, max: usize| match (1..=max).contains(&got) {
+        true => Ok(()),
+        false => Err(Error::argument(what, format!("1 to {max}"), got)),
+    };
+    number("number of parsers", parsers, THREADS_MAX)?;
+    number("number of workers", options.workers, THREADS_MAX)?;
+    number("number of batches", options.batches, BATCHES_MAX)?;
+    summaries.iter().try_for_each(|(summary, _)| summary.check(fields))
+}
+
+/// Gives each summary to a worker, in turn.
+fn routes(summaries: &[(Summary, Box<dyn Sink>)], workers: usize) -> Routes {
+    Routes {
+        summaries: summaries.iter().map(|(summary, _)| summary.clone()).collect(),
+        owners: (0..summaries.len())
+            .map(|i| Owner { worker: i % workers, summary: i / workers })
+            .collect(),
+    }
+}
+
+fn positions(options: &PipelineOptions) -> Vec<u64> {
+    let read = options.checkpoint.as_ref().map_or(&[][..], Checkpoint::positions);
+    let mut positions = read.to_vec();
+    positions.resize(options.sources.max(read.len()), 0);
+    positions
+}
+
+/// Makes all summaries, with their state in the checkpoint.
+fn build(
+    fields: &[Field],
+    summaries: Vec<(Summary, Box<dyn Sink>)>,
+    options: &PipelineOptions,
+    definition: u64,
+) -> Result<Vec<Owned>> {
+    let seed = options.env.random.next_u64();
+    let windows = |(number, (summary, sink))| Owned {
+        number,
+        windows: Windows::new(summary, fields, seed),
+        sink,
+    };
+    let mut owned: Vec<Owned> = summaries.into_iter().enumerate().map(windows).collect();
+    if let Some(checkpoint) = &options.checkpoint {
+        if checkpoint.definition != definition || checkpoint.summaries.len() != owned.len() {
+            let expected = "one of the same fields and summaries";
+            return Err(Error::argument("checkpoint", expected, "one of others"));
+        }
+        for (one, state) in owned.iter_mut().zip(&checkpoint.summaries) {
+            one.windows.restore(&mut Decoder::new(state))?;
+        }
+    }
+    Ok(owned)
+}
+
+/// Makes the workers.
+fn states(
+    owned: Vec<Owned>,
+    options: PipelineOptions,
+    workers: usize,
+    failure: &Arc<Failure>,
+    pool: &Sender<Batch>,
+) -> Result<(Vec<Worker>, Arc<Board>)> {
+    let (mut clock, mut totals) = (StreamClock::new(options.ahead_ms_max), Totals::default());
+    if let Some(checkpoint) = &options.checkpoint {
+        let mut fields = Decoder::new(&checkpoint.head);
+        clock = StreamClock::take(options.ahead_ms_max, &mut fields)?;
+        totals = Totals::take(&mut fields)?;
+        fields.end()?;
+    }
+    let stats = owned.iter().map(|owned| owned.windows.stats()).collect();
+    let board = Arc::new(Board::new(totals, stats));
+    let worker = |number| Worker {
+        number,
+        clock,
+        summaries: Vec::new(),
+        tally: None,
+        board: board.clone(),
+        failure: failure.clone(),
+        pool: pool.clone(),
+    };
+    let mut states: Vec<Worker> = (0..workers).map(worker).collect();
+    states[0].tally = Some(Tally { totals, rejected: options.rejected });
+    for one in owned {
+        states[one.number % workers].summaries.push(one);
+    }
+    Ok((states, board))
+}

@@ -1,0 +1,107 @@
+//! Summaries of event streams on all cores: bounded queues, one writer a summary, back-pressure, and
+//! nothing dropped silently.
+//!
+//! ```text
+//! Input ─batches of frames→ parsers ─events, routed→ workers ─ windows that ended → Sink
+//!   ↑                       Parser, Rule            Windows: groups, aggregates      a run
+//!   └───────────── empty batches, a fixed number: the back-pressure ─┘
+//! ```
+//!
+//! A source takes an empty [`Batch`] from the [`Input`], fills it with frames, the bytes of one event each, and
+//! pushes it. A parser thread turns frames into [`Events`] and decides by [`Rule`]s which [`Summary`] takes which
+//! event. Each summary belongs to one worker thread, so no lock guards it. A worker handles batches in the
+//! order in which they were pushed, whatever the number of threads; so the results are those of one thread.
+//! Idle threads sleep.
+//!
+//! Time is that of the events: the latest time so far is the clock of the stream. A window of a
+//! summary ends when the clock is past its end by the allowed lateness; events that come later are counted.
+//! [`Window::run`] makes a run of it.
+//!
+//! [`Pipeline::checkpoint`] returns the state behind all batches that were pushed, with the positions of their
+//! sources. A pipeline that starts with it continues as if it had never stopped.
+//!
+//! Parsing, sockets, files and configuration are the caller's.
+//!
+//! ```
+//! use hashfold::{
+//!     Seed,
+//!     pipeline::{
+//!         Aggregate, Column, Events, Field, FieldKind, Parser, Pipeline, PipelineOptions, Sink, Summary, Value, Window,
+//!     },
+//!     run::Run as _,
+//! };
+//! use std::sync::{Arc, Mutex};
+//!
+//! struct Words; // Each frame is a word.
+//! impl Parser for Words {
+//!     fn parse(&mut self, frame: &[u8], events: &mut Events) -> Result<(), &'static str> {
+//!         events.begin();
+//!         events.set(0, Value::Text(frame));
+//!         events.end(0);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! struct Groups(Arc<Mutex<u64>>);
+//! impl Sink for Groups {
+//!     fn window(&mut self, window: &Window<'_>) -> hashfold::Result<()> {
+//!         let run = window.run(Seed(1), &mut |_, _, key, _| {
+//!             key.extend(b"word");
+//!             Ok(())
+//!         })?;
+//!         *self.0.lock().unwrap() += run.summary().entries_max;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let groups = Arc::new(Mutex::new(0));
+//! let fields = vec![Field::new("word", FieldKind::Text)];
+//! let columns = vec![Column::new("count", Aggregate::Count)];
+//! let summary = Summary::new("words", columns).group_by(vec![0]);
+//! let sinks: Vec<(Summary, Box<dyn Sink>)> = vec![(summary, Box::new(Groups(groups.clone())))];
+//! let pipeline = Pipeline::start(&fields, vec![Box::new(Words)], sinks, PipelineOptions::default())?;
+//! let input = pipeline.input();
+//! let mut batch = input.batch()?;
+//! batch.push(b"a");
+//! input.push(batch, None)?;
+//! let stats = pipeline.finish()?;
+//! assert_eq!((stats.totals.events, *groups.lock().unwrap()), (1, 1));
+//! # Ok::<(), hashfold::Error>(())
+//! ```
+
+mod aggregate;
+mod batch;
+mod checkpoint;
+mod clock;
+mod definition;
+mod events;
+mod handle;
+mod histogram;
+mod parse;
+mod queue;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod top;
+mod window;
+mod windows;
+mod worker;
+
+pub use self::{
+    aggregate::Output,
+    batch::Batch,
+    checkpoint::Checkpoint,
+    definition::{
+        Aggregate, Column, DISTINCT_PRECISION, Field, FieldKind, GROUP_BYTES_MAX, Rule, Summary,
+        Test,
+    },
+    events::{Events, TIME_MS_MAX, Value},
+    handle::{Pipeline, PipelineOptions},
+    histogram::RELATIVE_ERROR,
+    parse::Parser,
+    queue::Input,
+    stats::{Stats, SummaryStats, Totals},
+    top::TopItem,
+    window::{Encode, Sink, Window},
+    worker::RejectedSink,
+};

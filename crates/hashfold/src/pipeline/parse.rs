@@ -1,0 +1,84 @@
+//! Parser threads: from frames to events, and from events to summaries.
+
+use super::{
+    batch::{Batch, Pick},
+    definition::Summary,
+    events::Events,
+    queue::{Delivery, Failure, Item, Task},
+};
+use crate::error::ErrorKind;
+use crossbeam_channel::{Receiver, Sender};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+/// A parser of frames. Each parser thread has its own.
+pub trait Parser: Send {
+    /// Parses a frame, and adds one event with [`Events::begin`], [`Events::set`] and [`Events::end`].
+    ///
+    /// # Errors
+    /// The reason why the frame is no event; it is rejected then.
+    fn parse(&mut self, frame: &[u8], events: &mut Events) -> Result<(), &'static str>;
+}
+
+/// The worker of a summary, and the number of the summary among those of the worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) worker: usize,
+    pub(super) summary: usize,
+}
+
+/// Rules and workers of all summaries, shared by parser threads.
+#[derive(Debug)]
+pub(super) struct Routes {
+    pub(super) summaries: Vec<Summary>,
+    pub(super) owners: Vec<Owner>,
+}
+
+impl Routes {
+    /// Decides which summaries take the events of a batch.
+    fn route(&self, batch: &mut Batch) {
+        for event in 0..batch.events.len() {
+            let mut is_taken = false;
+            for (summary, owner) in self.summaries.iter().zip(&self.owners) {
+                if summary.takes(&batch.events, event) {
+                    batch.picks[owner.worker].push(Pick { event, summary: owner.summary });
+                    is_taken = true;
+                }
+            }
+            batch.unrouted += u64::from(!is_taken);
+        }
+    }
+}
+
+/// Parses batches until there will be no more. A panic ends the pipeline, and batches pass on.
+pub(super) fn run(
+    mut parser: Box<dyn Parser>,
+    routes: &Routes,
+    failure: &Failure,
+    items: &Receiver<Item>,
+    workers: &[Sender<Delivery>],
+) {
+    for Item { sequence, task } in items {
+        let task = match task {
+            Task::Mark(mark) => Task::Mark(mark),
+            Task::Batch(mut batch) => {
+                let work = AssertUnwindSafe(|| {
+                    batch.parse(|frame, events| parser.parse(frame, events));
+                    routes.route(&mut batch);
+                });
+                if catch_unwind(work).is_err() {
+                    failure.set(ErrorKind::Panicked { job: "parser" }.into());
+                }
+                Task::Batch(batch)
+            }
+        };
+        let task = task.map(Arc::new);
+        for worker in workers {
+            if worker.send(Delivery { sequence, task: task.clone() }).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The way of batches: the input of a pipeline, and what its queues hold.
+//!
+//! There is a fixed number of batches. A source that wants one waits until a batch has passed all workers;
+//! that is the back-pressure. So no queue ever holds more, and no thread waits to put a batch into one.
+
+use super::{
+    batch::Batch,
+    checkpoint::{Checkpoint, Part},
+};
+use crate::error::{Error, ErrorKind, Result};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// A task for threads, in the order of the input.
+#[derive(Clone, Debug)]
+pub(super) enum Task<B> {
+    Batch(B),
+    Mark(Mark),
+}
+
+impl<B> Task<B> {
+    pub(super) fn map<C>(self, change: impl FnOnce(B) -> C) -> Task<C> {
+        match self {
+            Task::Batch(batch) => Task::Batch(change(batch)),
+            Task::Mark(mark) => Task::Mark(mark),
+        }
+    }
+}
+
+/// A mark behind all batches that were pushed before.
+#[derive(Clone, Debug)]
+pub(super) enum Mark {
+    /// Each worker sends the state of its summaries.
+    Checkpoint(Sender<Part>),
+    /// All windows end.
+    End,
+}
+
+/// A task for parsers, and its place in the order.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) sequence: u64,
+    pub(super) task: Task<Batch>,
+}
+
+/// A task for a worker, and its place in the order.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) sequence: u64,
+    pub(super) task: Task<Arc<Batch>>,
+}
+
+/// The first error of a worker, which ends the pipeline.
+#[derive(Debug, Default)]
+pub(super) struct Failure {
+    is_set: AtomicBool,
+    error: Mutex<Option<Error>>,
+}
+
+impl Failure {
+    pub(super) fn set(&self, error: Error) {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.is_set.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        match self.is_set() {
+            false => Ok(()),
+            true => Err(self.get()),
+        }
+    }
+
+    /// Returns the error; without one, a thread has panicked.
+    pub(super) fn get(&self) -> Error {
+        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        error.unwrap_or_else(|| ErrorKind::Panicked { job: "summarizer" }.into())
+    }
+}
+
+/// The input of a [`Pipeline`](super::Pipeline). Clones are the same input; each source has one.
+#[derive(Clone, Debug)]
+pub struct Input(Arc<Feed>);
+
+#[derive(Debug)]
+struct Feed {
+    order: Mutex<Order>,
+    pool: Receiver<Batch>,
+    failure: Arc<Failure>,
+    definition: u64,
+}
+
+#[derive(Debug)]
+struct Order {
+    next: u64,
+    /// Positions of the sources behind the batches that were pushed.
+    positions: Vec<u64>,
+    /// The queue of the parsers; `None` when the pipeline has ended.
+    items: Option<Sender<Item>>,
+}
+
+impl Input {
+    pub(super) fn new(
+        items: Sender<Item>,
+        pool: Receiver<Batch>,
+        failure: Arc<Failure>,
+        positions: Vec<u64>,
+        definition: u64,
+    ) -> Input {
+        let order = Mutex::new(Order { next: 0, positions, items: Some(items) });
+        Input(Arc::new(Feed { order, pool, failure, definition }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Order> {
+        self.0.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns an empty batch. Waits while all batches are in use: that is the back-pressure. Each batch must be
+    /// pushed, even if it stays empty; one that is dropped is lost to the pipeline.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline.
+    pub fn batch(&self) -> Result<Batch> {
+        self.0.failure.check()?;
+        let batch = self.0.pool.recv();
+        self.0.failure.check()?;
+        batch.map_err(|_| self.0.failure.get())
+    }
+
+    /// Pushes a batch. `position` is the number of a source and its position behind the batch, for
+    /// checkpoints.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline, or `Stopped` if it has ended.
+    ///
+    /// # Panics
+    /// If there is no such source.
+    pub fn push(&self, batch: Batch, position: Option<(usize, u64)>) -> Result<()> {
+        self.0.failure.check()?;
+        let mut order = self.lock();
+        if let Some((source, position)) = position {
+            order.positions[source] = position;
+        }
+        self.send(&mut order, Task::Batch(batch))
+    }
+
+    fn send(&self, order: &mut Order, task: Task<Batch>) -> Result<()> {
+        let Some(items) = &order.items else { return Err(ErrorKind::Stopped.into()) };
+        let sequence = order.next;
+        items.send(Item { sequence, task }).map_err(|_| self.0.failure.get())?;
+        order.next += 1;
+        Ok(())
+    }
+
+    /// Returns the state behind all batches that were pushed. Waits until they are handled.
+    pub(super) fn checkpoint(&self) -> Result<Checkpoint> {
+        let (sender, parts) = bounded(1);
+        let mut order = self.lock();
+        let positions = order.positions.clone();
+        self.send(&mut order, Task::Mark(Mark::Checkpoint(sender)))?;
+        drop(order);
+        let parts: Vec<Part> = parts.into_iter().collect();
+        self.0.failure.check()?;
+        Checkpoint::of_parts(self.0.definition, positions, parts)
+            .ok_or_else(|| self.0.failure.get())
+    }
+
+    /// Pushes a mark behind all batches that were pushed before.
+    pub(super) fn mark(&self, mark: Mark) -> Result<()> {
+        self.0.failure.check()?;
+        self.send(&mut self.lock(), Task::Mark(mark))
+    }
+
+    /// Ends the input.
+    pub(super) fn end(&self) {
+        self.lock().items = None;
+    }
+
+    /// Number of batches that wait for a parser.
+    pub(super) fn queued(&self) -> usize {
+        self.lock().items.as_ref().map_or(0, Sender::len)
+    }
+}

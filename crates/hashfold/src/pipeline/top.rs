@@ -1,0 +1,120 @@
+//! The most frequent values: counters of bounded number, with a bound of their error.
+//!
+//! Misra and Gries, "Finding repeated elements" (1982), in the form of Anderson and others, "A high-performance
+//! algorithm for identifying frequent items in data streams" (2017): when all counters are taken, the median of
+//! their counts is subtracted from each, and those that have nothing left are removed. So counts of values
+//! that left are forgotten up to `offset`, and the time of an insert is constant on average. The state depends on
+//! the order of events only, not on that of a hash table.
+
+use crate::{
+    codec::{Decoder, put_bytes, put_varint},
+    error::{Error, Result},
+};
+use std::collections::HashMap;
+
+/// Counters for each value that is returned.
+const COUNTERS_A_VALUE: usize = 8;
+/// Least number of counters.
+const COUNTERS_MIN: usize = 64;
+/// Size of the longest value that is counted as it is, in bytes; the rest of longer ones is cut off.
+const VALUE_BYTES_MAX: usize = 256;
+
+/// A frequent value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopItem {
+    /// The value as text, its first 256 bytes.
+    pub value: Vec<u8>,
+    /// Largest number of events that can have the value.
+    pub count: u64,
+    /// The number of events is at least `count - error`. 0 means that the count is exact.
+    pub error: u64,
+}
+
+/// Counters of values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Top {
+    counters: HashMap<Box<[u8]>, u64>,
+    /// Sum of what was subtracted from each counter.
+    offset: u64,
+}
+
+impl Top {
+    pub(super) fn new() -> Top {
+        Top { counters: HashMap::new(), offset: 0 }
+    }
+
+    /// The maximum number of counters for `count` values.
+    pub(super) fn counters_max(count: usize) -> usize {
+        (count * COUNTERS_A_VALUE).max(COUNTERS_MIN)
+    }
+
+    /// Counts a value; `count` is the number of values that will be returned.
+    pub(super) fn insert(&mut self, value: &[u8], count: usize) {
+        let value = &value[..value.len().min(VALUE_BYTES_MAX)];
+        match self.counters.get_mut(value) {
+            Some(counter) => *counter += 1,
+            None => {
+                if self.counters.len() >= Top::counters_max(count) {
+                    self.purge();
+                }
+                self.counters.insert(value.into(), 1);
+            }
+        }
+    }
+
+    /// Subtracts the median from all counters. At least half of them are gone then.
+    fn purge(&mut self) {
+        let mut counts: Vec<u64> = self.counters.values().copied().collect();
+        let middle = counts.len() / 2;
+        let (_, &mut median, _) = counts.select_nth_unstable(middle);
+        self.offset += median;
+        self.counters.retain(|_, counter| {
+            *counter = counter.saturating_sub(median);
+            *counter > 0
+        });
+    }
+
+    /// Returns the most frequent values, the largest count first, equal ones by value.
+    pub(super) fn items(&self, count: usize) -> Vec<TopItem> {
+        let items = self.counters.iter().map(|(value, counter)| TopItem {
+            value: value.to_vec(),
+            count: counter + self.offset,
+            error: self.offset,
+        });
+        let mut items: Vec<TopItem> = items.collect();
+        items.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.value.cmp(&b.value)));
+        items.truncate(count);
+        items
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.offset);
+        put_varint(out, self.counters.len() as u64);
+        let mut counters: Vec<_> = self.counters.iter().collect();
+        counters.sort_unstable();
+        for (value, counter) in counters {
+            put_bytes(out, value);
+            put_varint(out, *counter);
+        }
+    }
+
+    pub(super) fn take(fields: &mut Decoder<'_>, count: usize) -> Result<Top> {
+        let offset = fields.varint()?;
+        let len = fields.varint()?;
+        let counters_max = Top::counters_max(count) as u64;
+        if len > counters_max {
+            return Err(Error::field("number of counters", format!("0 to {counters_max}"), len));
+        }
+        let mut counters = HashMap::new();
+        for _ in 0..len {
+            let value = fields.sized_bytes()?.into();
+            let counter = fields.varint()?;
+            // Sums of such counts do not overflow.
+            if counter > u64::MAX >> 1 || offset > u64::MAX >> 1 {
+                return Err(Error::field("count of a value", "less than 2^63", counter));
+            }
+            counters.insert(value, counter);
+        }
+        Ok(Top { counters, offset })
+    }
+}

@@ -1,0 +1,173 @@
+//! Worker threads: events to the summaries that a worker owns.
+
+use super::{
+    batch::Batch,
+    checkpoint::Part,
+    clock::StreamClock,
+    queue::{Delivery, Failure, Mark, Task},
+    stats::{Board, Totals},
+    window::{Sink, Window},
+    windows::Windows,
+};
+use crate::error::{ErrorKind, Result};
+use crossbeam_channel::{Receiver, Sender};
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+/// A receiver of frames that are no events.
+pub trait RejectedSink: Send {
+    /// Takes a frame, and the reason why it is no event. Frames come in the order of the input.
+    ///
+    /// # Errors
+    /// An error ends the pipeline.
+    fn rejected(&mut self, frame: &[u8], reason: &'static str) -> Result<()>;
+}
+
+/// A summary of a worker.
+pub(super) struct Owned {
+    /// Number of the summary in the pipeline.
+    pub(super) number: usize,
+    pub(super) windows: Windows,
+    pub(super) sink: Box<dyn Sink>,
+}
+
+/// The counts of all events, in the first worker.
+pub(super) struct Tally {
+    pub(super) totals: Totals,
+    pub(super) rejected: Option<Box<dyn RejectedSink>>,
+}
+
+/// A worker and its state.
+pub(super) struct Worker {
+    /// Number of the worker.
+    pub(super) number: usize,
+    pub(super) clock: StreamClock,
+    pub(super) summaries: Vec<Owned>,
+    pub(super) tally: Option<Tally>,
+    pub(super) board: Arc<Board>,
+    pub(super) failure: Arc<Failure>,
+    /// Takes batches that all workers have handled.
+    pub(super) pool: Sender<Batch>,
+}
+
+impl Worker {
+    /// Handles tasks in the order of the input until there will be no more. After a failure, batches only pass.
+    pub(super) fn run(mut self, deliveries: &Receiver<Delivery>) {
+        // Several parsers overtake each other. There are never more batches here than the pipeline has.
+        let mut early = BTreeMap::new();
+        let mut next = 0;
+        for Delivery { sequence, task } in deliveries {
+            early.insert(sequence, task);
+            while let Some(task) = early.remove(&next) {
+                next += 1;
+                self.try_to_handle(&task);
+                if let Task::Batch(batch) = task {
+                    self.give_back(batch);
+                }
+            }
+        }
+    }
+
+    /// Handles a task unless there was a failure. A panic of a sink is one too: other threads need the batches.
+    fn try_to_handle(&mut self, task: &Task<Arc<Batch>>) {
+        if self.failure.is_set() {
+            return;
+        }
+        let handled = catch_unwind(AssertUnwindSafe(|| self.handle(task)));
+        if let Err(error) = handled.unwrap_or(Err(ErrorKind::Panicked { job: "summary" }.into())) {
+            self.failure.set(error);
+        }
+    }
+
+    fn give_back(&self, batch: Arc<Batch>) {
+        if let Some(mut batch) = Arc::into_inner(batch) {
+            batch.clear();
+            // Without a source, no batch is needed.
+            let _ = self.pool.send(batch);
+        }
+    }
+
+    fn handle(&mut self, task: &Task<Arc<Batch>>) -> Result<()> {
+        match task {
+            Task::Batch(batch) => self.take(batch)?,
+            Task::Mark(Mark::End) => {
+                self.summaries.iter_mut().for_each(|owned| owned.windows.end());
+                self.hand_over()?;
+            }
+            Task::Mark(Mark::Checkpoint(parts)) => {
+                // Without a caller that waits, the state is of no use.
+                let _ = parts.send(self.part());
+            }
+        }
+        self.publish();
+        Ok(())
+    }
+
+    fn take(&mut self, batch: &Batch) -> Result<()> {
+        let mut picks = batch.picks[self.number].iter().peekable();
+        let mut ahead = 0;
+        for (event, time) in batch.events.times().iter().enumerate() {
+            let is_admitted = self.clock.admit(*time);
+            ahead += u64::from(!is_admitted);
+            while let Some(pick) = picks.next_if(|pick| pick.event == event) {
+                if is_admitted && let Some(now) = self.clock.now_ms {
+                    self.summaries[pick.summary].windows.add(now, &batch.events, event);
+                }
+            }
+        }
+        if let Some(now) = self.clock.now_ms {
+            self.summaries.iter_mut().for_each(|owned| owned.windows.advance(now));
+        }
+        self.count(batch, ahead)?;
+        self.hand_over()
+    }
+
+    fn count(&mut self, batch: &Batch, ahead: u64) -> Result<()> {
+        let Some(Tally { totals, rejected }) = &mut self.tally else { return Ok(()) };
+        totals.frames += batch.len() as u64;
+        totals.bytes += batch.byte_len() as u64;
+        totals.events += batch.events.len() as u64;
+        totals.rejected += batch.rejected.len() as u64;
+        totals.ahead += ahead;
+        totals.unrouted += batch.unrouted;
+        let Some(sink) = rejected else { return Ok(()) };
+        batch.rejected.iter().try_for_each(|(i, reason)| sink.rejected(batch.frame(*i), reason))
+    }
+
+    /// Gives windows that have ended to their sinks.
+    fn hand_over(&mut self) -> Result<()> {
+        for Owned { windows, sink, .. } in &mut self.summaries {
+            while let Some((number, groups)) = windows.pop() {
+                let span = windows.span(number);
+                sink.window(&Window { summary: &windows.summary, span, groups: &groups })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn part(&self) -> Part {
+        let head = self.tally.as_ref().map(|tally| {
+            let mut out = Vec::new();
+            self.clock.put(&mut out);
+            tally.totals.put(&mut out);
+            out
+        });
+        let summaries = self.summaries.iter().map(|owned| {
+            let mut out = Vec::new();
+            owned.windows.put(&mut out);
+            (owned.number, out)
+        });
+        Part { head, summaries: summaries.collect() }
+    }
+
+    fn publish(&self) {
+        if let Some(tally) = &self.tally {
+            self.board.publish_totals(tally.totals);
+        }
+        self.board
+            .publish(self.summaries.iter().map(|owned| (owned.number, owned.windows.stats())));
+    }
+}
