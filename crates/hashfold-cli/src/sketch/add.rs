@@ -30,8 +30,6 @@ use std::{path::PathBuf, time::Instant};
 /// Memory for keys that wait to be inserted, in bytes.
 const KEYS_BYTES: usize = 64 << 20;
 pub(super) const PRECISION: u8 = 14;
-/// Number of bits of a register without --register-bits.
-const HLL_BITS: u8 = 6;
 /// Number of bits of a register of new sketches for PostgreSQL: the default of its type hll.
 const REGWIDTH: u8 = 5;
 
@@ -94,7 +92,7 @@ pub(crate) struct AddArgs {
     #[command(flatten)]
     groups: GroupArgs,
     /// Precision of a new sketch, 4 to 18: it takes up to 3/4 · 2^P bytes, and the standard error of
-    /// its estimate is 1.04 / √2^P [default: 14]
+    /// its estimate is 1.04 / √2^P; with --register-bits B, B/8 · 2^P bytes and 1 / √2^P [default: 14]
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u8).range(
         i64::from(PRECISION_MIN)..=i64::from(PRECISION_MAX)
     ))]
@@ -197,30 +195,40 @@ impl AddArgs {
         let image = file::decode(&self.sketch, bytes, None)?;
         let sketch = image.to_sketch()?;
         let hash = HashName::of(sketch.family());
-        let has = |what: &str, got: String, option: &str| {
+        let refuse = |got: String, option: &str| {
             let path = self.sketch.display();
-            Err(Failure::usage(format!("{path}: has {what} {got}; {option} is for new sketches")))
+            Err(Failure::usage(format!("{path}: {got}; {option} is for new sketches")))
         };
+        let other_kind = |expected: &str| format!("is {}, expected {expected}", sketch.kind());
         let (bits, capacity) = match &sketch {
-            AnySketch::Hll(_) => (Some(HLL_BITS), None),
+            AnySketch::Hll(_) => (None, None),
             AnySketch::Ghll(sketch) => (Some(sketch.register_bits()), None),
             AnySketch::BottomK(sketch) => (None, Some(sketch.capacity())),
         };
         match self {
             AddArgs { precision: Some(expected), .. } if sketch.precision() != Some(*expected) => {
-                let got = sketch.precision().map_or("none".into(), |got| got.to_string());
-                has("the precision", format!("{got}, expected {expected}"), "--precision")
+                let got = match sketch.precision() {
+                    Some(got) => format!("has the precision {got}, expected {expected}"),
+                    None => other_kind("one with a precision"),
+                };
+                refuse(got, "--precision")
             }
             AddArgs { register_bits: Some(expected), .. } if bits != Some(*expected) => {
-                let got = bits.map_or("no registers".into(), |got| got.to_string());
-                has("registers of", format!("{got} bits, expected {expected}"), "--register-bits")
+                let got = match bits {
+                    Some(got) => format!("has registers of {got} bits, expected {expected}"),
+                    None => other_kind("one of --register-bits"),
+                };
+                refuse(got, "--register-bits")
             }
             AddArgs { bottom_k: Some(expected), .. } if capacity != Some(*expected) => {
-                let got = capacity.map_or("no".into(), |got| got.to_string());
-                has("room for", format!("{got} hashes, expected {expected}"), "--bottom-k")
+                let got = match capacity {
+                    Some(got) => format!("has room for {got} hashes, expected {expected}"),
+                    None => other_kind("one of --bottom-k"),
+                };
+                refuse(got, "--bottom-k")
             }
             AddArgs { hash: Some(expected), .. } if hash != Some(*expected) => {
-                has("hashes of", sketch.family().to_string(), "--hash")
+                refuse(format!("has hashes of {}", sketch.family()), "--hash")
             }
             _ => Ok(image),
         }

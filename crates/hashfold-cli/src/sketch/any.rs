@@ -20,9 +20,14 @@ pub(super) enum AnySketch {
 
 impl AnySketch {
     /// The name of the kind in messages.
-    fn kind(&self) -> &'static str {
+    pub(super) fn kind(&self) -> &'static str {
         match self {
-            AnySketch::Hll(_) => "a sketch with registers of 6 bits",
+            AnySketch::Hll(sketch) => match sketch.family() {
+                Family::Redis => "a sketch of Redis",
+                Family::Postgres { .. } => "a sketch of PostgreSQL",
+                Family::DataSketches => "a sketch of Apache DataSketches",
+                _ => "a sketch with registers of 6 bits",
+            },
             AnySketch::Ghll(_) => "a sketch of --register-bits",
             AnySketch::BottomK(_) => "a sketch of --bottom-k",
         }

@@ -12,6 +12,7 @@ use crate::{
     wait::WaitArgs,
 };
 use hashfold::{
+    KeyHash, Seed,
     error::Place,
     io::{Access, Disk as _, Lock, OsDisk, read_all},
 };
@@ -19,14 +20,14 @@ use std::{
     ffi::OsStr,
     fs::{self, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
 /// The largest file that is read, in bytes: 2^24 smallest hashes take 36 MiB, other sketches 4 MiB at most.
 const SIZE_MAX: u64 = 64 << 20;
 
-/// Ending of the hidden name of a file that is being written.
+/// Ending of the hidden name of a file that is being written, after 16 hexadecimal digits.
 const NEW_ENDING: &str = ".hashfold-new";
 
 /// Time to wait for other commands that write a sketch to the same folder, in seconds.
@@ -123,12 +124,13 @@ impl Target {
 
     /// Replaces the file, or makes it. Durable when this returns. The permissions stay.
     ///
-    /// Replaced are neither links nor files of the user: the new file has a name of its own until it is complete, with
-    /// the permissions of the old one. A crash may leave it there, and the next command removes it.
+    /// A hidden file takes the bytes, with the permissions of the old file, and replaces it when it is complete.
+    /// Symbolic links and other files of the user are not replaced. A crash may leave the hidden file, and the next
+    /// command that writes this sketch removes it.
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
         let folder = self.path.parent().expect("a file is in a folder");
         let name = self.path.file_name().expect("the path is that of a file");
-        let new = folder.join([OsStr::new("."), name, OsStr::new(NEW_ENDING)].join(OsStr::new("")));
+        let new = folder.join(hidden_name(name));
         let failure = |error: io::Error| Failure::io(self.path.display(), "write", &error);
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failure(error)),
@@ -157,6 +159,12 @@ impl Target {
         file.write_all(bytes)?;
         file.sync_all()
     }
+}
+
+/// Returns the name of the hidden file that becomes the file of a name. The length is fixed: a name and an ending would
+/// be too long for a file system if the name is as long as allowed.
+fn hidden_name(name: &OsStr) -> String {
+    format!(".{:016x}{NEW_ENDING}", KeyHash::of(name.as_bytes(), Seed(0)).high())
 }
 
 /// Reads sketches and brings them to the lowest precision among them, which loses nothing else.

@@ -1,6 +1,7 @@
 //! Sketches with larger registers, and of the smallest hashes; what is beside the file of a sketch.
 
 use crate::support::Work;
+use hashfold::{KeyHash, Seed};
 use serde_json::Value;
 use std::fs;
 
@@ -81,6 +82,7 @@ fn kinds_of_sketches_are_not_mixed() {
     work.feed("sketch add a.hll", &lines(0..100));
     work.feed("sketch add a.ghll --register-bits 8", &lines(0..100));
     work.feed("sketch add a.kmv --bottom-k 16", &lines(0..100));
+    work.feed("sketch add a.pg --hash postgres", &lines(0..100));
     for (command, says) in [
         ("sketch union out a.hll a.ghll", "a.ghll: is a sketch of --register-bits"),
         ("sketch union out a.ghll a.kmv", "a.kmv: is a sketch of --bottom-k"),
@@ -89,10 +91,25 @@ fn kinds_of_sketches_are_not_mixed() {
         ("sketch intersect a.kmv a.hll", "a.hll: is a sketch with registers of 6 bits"),
         ("sketch intersect a.ghll a.ghll --expression A&B", "--expression is for folders"),
         ("sketch add a.ghll x --register-bits 9", "has registers of 8 bits, expected 9"),
-        ("sketch add a.hll x --register-bits 9", "has registers of 6 bits, expected 9"),
+        (
+            "sketch add a.hll x --register-bits 9",
+            "is a sketch with registers of 6 bits, expected one of --register-bits",
+        ),
+        (
+            "sketch add a.pg x --register-bits 9",
+            "is a sketch of PostgreSQL, expected one of --register-bits",
+        ),
+        ("sketch union out a.kmv a.pg", "a.pg: is a sketch of PostgreSQL"),
         ("sketch add a.kmv x --bottom-k 17", "has room for 16 hashes, expected 17"),
-        ("sketch add a.ghll x --bottom-k 17", "has room for no hashes, expected 17"),
-        ("sketch add a.kmv x --precision 9", "has the precision none, expected 9"),
+        (
+            "sketch add a.ghll x --bottom-k 17",
+            "is a sketch of --register-bits, expected one of --bottom-k",
+        ),
+        (
+            "sketch add a.kmv x --precision 9",
+            "is a sketch of --bottom-k, expected one with a precision",
+        ),
+        ("sketch add a.ghll x --precision 9", "has the precision 14, expected 9"),
         ("sketch add new x --bottom-k 15", "expected a number of hashes, 16 to 16777216"),
         ("sketch add new x --register-bits 6", "6 is not in 7..=16"),
         ("sketch add new x --register-bits 8 --hash redis", "cannot be used with"),
@@ -120,16 +137,30 @@ fn a_users_own_files_stay_and_nobody_else_reads_a_new_one() {
     work.ok("sketch add a.hll y");
     assert_eq!(fs::read(work.path("a.hll.new")).unwrap(), b"mine");
     // What a killed command has left is removed.
-    work.write(".a.hll.hashfold-new", "left");
+    let hidden = format!(".{:016x}.hashfold-new", KeyHash::of(b"a.hll", Seed(0)).high());
+    work.write(&hidden, "left");
     let mode = |name: &str| fs::metadata(work.path(name)).unwrap().permissions().mode() & 0o777;
     fs::set_permissions(work.path("a.hll"), fs::Permissions::from_mode(0o640)).unwrap();
     work.ok("sketch add a.hll z");
     assert_eq!(mode("a.hll"), 0o640);
     assert_eq!(number(&work, "sketch count a.hll --json", "/count").round(), 3.0);
-    assert!(!work.path(".a.hll.hashfold-new").exists());
+    assert!(!work.path(&hidden).exists());
     assert_eq!(mode("a.hll.new"), mode("b.hll"));
     work.ok("sketch union c.hll a.hll");
     assert_eq!(mode("c.hll"), mode("b.hll"), "a new file has the permissions of new files");
+}
+
+#[test]
+fn the_name_of_a_sketch_may_be_as_long_as_file_systems_allow() {
+    let work = Work::new();
+    for length in [242, 255] {
+        let name = "n".repeat(length);
+        work.ok(&format!("sketch add {name} x"));
+        work.ok(&format!("sketch add {name} y"));
+        assert_eq!(number(&work, &format!("sketch count {name} --json"), "/count").round(), 2.0);
+    }
+    let names = fs::read_dir(work.path(".")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!names.into_iter().any(|name| name.to_string_lossy().contains("hashfold-new")));
 }
 
 #[test]

@@ -122,13 +122,12 @@ impl Asked {
         match self {
             Asked::Count => reply.integer(count_of(&all)? as i64),
             Asked::CountWithError => {
-                let union = union_of(alike(read_all(&all)?))?;
+                let union = union_of(all.into_iter().flatten())?;
                 put_estimate(reply, &union.estimate_with_error(), CONFIDENCE, "hyperloglog");
             }
             Asked::Intersection { confidence } => {
-                let two = alike(read_all(&all)?);
-                let joint =
-                    sketch::joint(&two[0], &two[1]).map_err(|error| format!("ERR {error}"))?;
+                let [a, b] = alike(read_two(&all)?);
+                let joint = sketch::joint(&a, &b).map_err(|error| format!("ERR {error}"))?;
                 put_estimate(reply, &joint.intersection, confidence, "maximum-likelihood");
             }
         }
@@ -140,7 +139,7 @@ impl Asked {
 fn count_of(values: &[Option<&[u8]>]) -> Result<u64, String> {
     let is_of_redis = |value: &Option<&[u8]>| value.is_none_or(|value| value.starts_with(b"HYLL"));
     if !values.iter().all(is_of_redis) {
-        return Ok(union_of(alike(read_all(values)?))?.estimate().round() as u64);
+        return Ok(union_of(values.iter().copied().flatten())?.estimate().round() as u64);
     }
     let mut registers = vec![0; redis::REGISTERS];
     for value in values.iter().flatten() {
@@ -153,23 +152,46 @@ fn count_of(values: &[Option<&[u8]>]) -> Result<u64, String> {
     Ok(redis::count_of(&registers))
 }
 
-/// Brings sketches to the lowest precision among them. A key that is absent has an empty one, like the others.
-fn alike(sketches: Vec<Option<Hll>>) -> Vec<Hll> {
-    let lowest = sketches.iter().flatten().min_by_key(|sketch| sketch.precision());
-    let empty = match lowest {
-        Some(lowest) => Hll::of_family(lowest.family(), lowest.precision()),
-        None => RedisHll::default().to_hll(),
-    };
-    let empty = empty.expect("the parameters are those of a sketch");
-    let shorten = |sketch: Option<Hll>| match sketch {
-        Some(sketch) => sketch.downsize(empty.precision()).expect("the precision is the lowest"),
-        None => empty.clone(),
-    };
-    sketches.into_iter().map(shorten).collect()
+/// Reads the sketches of two keys, which may be absent.
+fn read_two(values: &[Option<&[u8]>]) -> Result<[Option<Hll>; 2], String> {
+    let [a, b] = values else { return Err(SYNTAX_ERROR.into()) };
+    Ok([a.map(read).transpose()?, b.map(read).transpose()?])
 }
 
-fn read_all(values: &[Option<&[u8]>]) -> Result<Vec<Option<Hll>>, String> {
-    values.iter().map(|value| value.map(read).transpose()).collect()
+/// Brings two sketches to the lower precision of them. A key that is absent has an empty one, like the other.
+fn alike(sketches: [Option<Hll>; 2]) -> [Hll; 2] {
+    let [mut a, mut b] = match sketches {
+        [Some(a), Some(b)] => [a, b],
+        [Some(a), None] => {
+            let b = empty_like(&a);
+            [a, b]
+        }
+        [None, Some(b)] => [empty_like(&b), b],
+        [None, None] => [no_keys(), no_keys()],
+    };
+    shorten_longer(&mut a, &mut b);
+    [a, b]
+}
+
+/// Returns an empty sketch of the hash function and precision of another one.
+fn empty_like(sketch: &Hll) -> Hll {
+    let empty = Hll::of_family(sketch.family(), sketch.precision());
+    empty.expect("the parameters are those of a sketch")
+}
+
+/// Returns an empty sketch of Redis.
+fn no_keys() -> Hll {
+    RedisHll::default().to_hll().expect("a new sketch is undamaged")
+}
+
+/// Brings the sketch of the higher precision to that of the other one.
+fn shorten_longer(a: &mut Hll, b: &mut Hll) {
+    let precision = a.precision().min(b.precision());
+    for sketch in [a, b] {
+        if sketch.precision() > precision {
+            *sketch = sketch.downsize(precision).expect("the precision is the lower one");
+        }
+    }
 }
 
 /// Reads a sketch of Redis, or one that `hashfold sketch add` has written.
@@ -184,13 +206,36 @@ fn read(value: &[u8]) -> Result<Hll, String> {
     }
 }
 
-fn union_of(sketches: Vec<Hll>) -> Result<Hll, String> {
-    let mut sketches = sketches.into_iter();
-    let mut union = sketches.next().expect("a command has a key");
-    for sketch in sketches {
-        union.union(&sketch).map_err(|error| format!("ERR {error}"))?;
+/// Unites the sketches in values, at the lowest precision among them.
+fn union_of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Result<Hll, String> {
+    let mut union = Union::default();
+    for value in values {
+        union.add(value)?;
     }
-    Ok(union)
+    Ok(union.finish())
+}
+
+/// The union of sketches that are read one after the other. Besides the union, only one of them is in memory: a sketch
+/// takes up to 256 KiB, and a request can name one key many thousand times.
+#[derive(Default)]
+struct Union(Option<Hll>);
+
+impl Union {
+    /// Adds the keys of the sketch in a value.
+    fn add(&mut self, value: &[u8]) -> Result<(), String> {
+        let mut sketch = read(value)?;
+        let Some(union) = &mut self.0 else {
+            self.0 = Some(sketch);
+            return Ok(());
+        };
+        shorten_longer(union, &mut sketch);
+        union.union(&sketch).map_err(|error| format!("ERR {error}"))
+    }
+
+    /// Returns the union: an empty sketch, if all keys were absent.
+    fn finish(self) -> Hll {
+        self.0.unwrap_or_else(no_keys)
+    }
 }
 
 /// Counts sketches of a map that clients change.
@@ -202,11 +247,13 @@ fn count(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
     let count = match counted {
         // Some are of Hashfold, or none.
         Err(error) if error == NO_SKETCH => {
-            let mut all = Vec::new();
+            let mut union = Union::default();
             for key in call.arguments.from(1) {
-                all.push(call.unit.get(key)?.map(|found| read(&found.value)).transpose()?);
+                if let Some(found) = call.unit.get(key)? {
+                    union.add(&found.value)?;
+                }
             }
-            union_of(alike(all))?.estimate().round() as u64
+            union.finish().estimate().round() as u64
         }
         counted => counted?,
     };

@@ -2,7 +2,7 @@
 
 use super::{
     allow::note_error,
-    batch::{Answers, Batch, Group},
+    batch::{Answer, Answers, Batch, Group, Request},
     connection::Connection,
     event_loop::EventLoop,
     exec::Executed,
@@ -215,34 +215,25 @@ impl EventLoop {
             let answer = answers.of(group, request.keys.clone());
             let (found, absent) = answer.hits_and_misses();
             (hits, misses) = (hits + found, misses + absent);
-            let failed = u64::from(answer.is_failed());
-            all_failed += failed;
+            let mut failed = answer.is_failed();
+            all_failed += u64::from(failed);
             let is_slow = self.shared.is_slow(took);
             if counted.0 != request.command {
                 self.note_lookups(counted, took);
                 counted = (request.command, 0, 0);
             }
-            counted = (counted.0, counted.1 + 1, counted.2 + failed);
-            let Some(connection) = self.connections.get_mut(request.place) else { continue };
-            if connection.session.client.id != request.id {
-                continue;
-            }
-            connection.lookups -= 1;
-            if is_slow {
-                let arguments = || request.lookup.words(TABLE.full_name(request.command), &answer);
-                let command = TABLE.command(request.command);
-                self.shared.note_slow(command, &connection.session.client, took, arguments);
-            }
-            if !request.is_silent {
-                let mut reply = Reply::new(&mut connection.output, connection.session.protocol);
-                let client = &connection.session.client;
-                let elsewhere = (failed > 0).then(|| ask(&self.shared, client, request, &answer));
-                match elsewhere.flatten() {
-                    Some(elsewhere) => reply.error(&elsewhere),
-                    None => request.lookup.reply(&answer, &mut reply),
+            if self.is_open(request.place, request.id) {
+                let connection = &mut self.connections[request.place];
+                connection.lookups -= 1;
+                if is_slow {
+                    let name = TABLE.full_name(request.command);
+                    let arguments = || request.lookup.words(name, &answer);
+                    let command = TABLE.command(request.command);
+                    self.shared.note_slow(command, &connection.session.client, took, arguments);
                 }
-                connection.break_off_if_full();
+                failed |= self.write_reply(request, &answer, failed);
             }
+            counted = (counted.0, counted.1 + 1, counted.2 + u64::from(failed));
         }
         self.note_lookups(counted, took);
         if let Some(view) = &group.view {
@@ -251,6 +242,25 @@ impl EventLoop {
         }
         add_to(&self.metrics.hits, hits);
         add_to(&self.metrics.misses, misses);
+    }
+
+    /// Writes the reply to a lookup, unless the client wants none. Returns whether it is an error, which is counted.
+    /// `is_failed` says whether a value could not be read.
+    fn write_reply(&mut self, request: &Request, answer: &Answer<'_>, is_failed: bool) -> bool {
+        let Connection { output, session, .. } = &mut self.connections[request.place];
+        let written = output.len();
+        let mut reply = Reply::new(output, session.protocol);
+        let elsewhere = is_failed.then(|| ask(&self.shared, &session.client, request, answer));
+        match elsewhere.flatten() {
+            Some(elsewhere) => reply.error(&elsewhere),
+            None => request.lookup.reply(answer, &mut reply),
+        }
+        let is_error = note_error(&self.shared, &output[written..]);
+        if request.is_silent {
+            output.truncate(written);
+        }
+        self.connections[request.place].break_off_if_full();
+        is_error
     }
 
     fn note_lookups(&self, (command, calls, failed): (usize, u64, u64), took: Duration) {

@@ -840,3 +840,75 @@ fn sketches_are_read_in_all_data_sets() {
         server.stop().unwrap();
     }
 }
+
+/// The memory of one sketch is enough for them: each key is united with those before it.
+#[test]
+fn sketches_of_many_keys_are_united_at_the_lowest_precision_in_any_order() {
+    let home = Home::new();
+    home.make_map("sess");
+    let map = Map::open_with(home.path("sess"), MapOptions::new()).unwrap();
+    let sketches = [
+        ("fine", sketch_of(18, 0, 3000)),
+        ("coarse", sketch_of(12, 2000, 3000)),
+        ("full", sketch_of(14, 0, 40_000)),
+    ];
+    for (name, sketch) in &sketches {
+        map.put(name, sketch.to_bytes()).unwrap();
+    }
+    map.close().unwrap();
+    let union = |names: &str| {
+        let named = sketches.iter().filter(|(name, _)| names.contains(name));
+        let all: Vec<&Hll> = named.map(|(_, sketch)| sketch).collect();
+        let lowest = all.iter().map(|sketch| sketch.precision()).min().unwrap();
+        let mut union = Hll::new(lowest).unwrap();
+        all.iter().for_each(|sketch| union.union(&sketch.downsize(lowest).unwrap()).unwrap());
+        union.estimate().round().to_string()
+    };
+    for write in [false, true] {
+        let server = home.serve_file(&file(&format!("write = {write}")));
+        let mut client = Client::of(&server);
+        for names in
+            ["fine", "fine coarse", "coarse none fine", "none full fine", "fine full coarse"]
+        {
+            let expected = union(names);
+            client.check(&format!("PFCOUNT {names}"), &expected);
+            let counted = client.call(&format!("HASHFOLD.SKETCH.COUNT {names}"));
+            assert!(counted.starts_with(&format!("[\"count\" {expected} ")), "{names}: {counted}");
+        }
+        let many = vec!["fine"; 2000].join(" ");
+        client.check(&format!("PFCOUNT {many} coarse {many}"), &union("fine coarse"));
+        for (one, other) in [("fine", "coarse"), ("coarse", "fine")] {
+            let both = client.call(&format!("HASHFOLD.SKETCH.INTERSECT {one} {other}"));
+            let count: f64 = both.split(' ').nth(1).unwrap().parse().unwrap();
+            assert!((count - 1000.0).abs() < 300.0, "{both}");
+        }
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn error_replies_of_lookups_are_counted() {
+    let home = Home::new();
+    home.make_map("sess");
+    let map = Map::open_with(home.path("sess"), MapOptions::new()).unwrap();
+    map.put("text", "x").unwrap();
+    map.close().unwrap();
+    let server = home.serve_file(&file("write = false"));
+    let mut client = Client::of(&server);
+    client.check("GET text", "\"x\"");
+    for _ in 0..3 {
+        let no_sketch = client.call("PFCOUNT text");
+        assert!(no_sketch.starts_with("-WRONGTYPE "), "{no_sketch}");
+    }
+    // Also if the client wants no reply.
+    client.send(b"CLIENT REPLY SKIP\r\nPFCOUNT text\r\n");
+    client.check("PFCOUNT none", "0");
+    let errors = client.call("INFO errorstats");
+    assert!(errors.contains("errorstat_WRONGTYPE:count=4"), "{errors}");
+    let stats = client.call("INFO commandstats");
+    let (_, of_count) = stats.split_once("cmdstat_pfcount:calls=5,").unwrap();
+    let (of_count, _) = of_count.split_once("\\r").unwrap();
+    assert!(of_count.ends_with("failed_calls=4"), "{stats}");
+    let (_, of_get) = stats.split_once("cmdstat_get:calls=1,").unwrap();
+    assert!(of_get.split_once("\\r").unwrap().0.ends_with("failed_calls=0"), "{stats}");
+}

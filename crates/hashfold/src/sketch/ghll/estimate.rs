@@ -64,7 +64,7 @@ pub(super) fn estimate(levels: Levels, histogram: &[(u16, u32)]) -> f64 {
 }
 
 /// Returns the variance of the estimate of n keys: that of the Poisson model, the inverse of the expected Fisher
-/// information, less that of a number with a Poisson distribution, since the number of keys is none.
+/// information, minus n, the variance that the Poisson model adds: the number of keys is fixed.
 pub(super) fn variance(levels: Levels, registers: usize, n: f64) -> f64 {
     if n <= 0.0 {
         return 0.0;

@@ -172,7 +172,7 @@ impl Ghll {
     /// Adds the keys of another sketch.
     ///
     /// # Errors
-    /// `WrongSeed` or `Argument` if the other one has another seed, precision or width of registers: [`Ghll::downsize`]
+    /// `Argument` if the other one has another seed, precision or width of registers: [`Ghll::downsize`]
     /// makes the precisions equal.
     pub fn union(&mut self, other: &Ghll) -> Result<()> {
         self.check_like(other)?;
