@@ -42,6 +42,9 @@ impl Segment {
     }
 
     /// Returns a step in which a segment of this size is populated, in bytes: a large page, or less.
+    ///
+    /// A segment need not begin at a large page. A step may then end within one, all of which becomes resident: up to
+    /// 2 MiB more than was populated.
     pub(crate) fn step(len: usize) -> usize {
         if len >= LARGE_MIN { 2 << 20 } else { 1 << 16 }
     }

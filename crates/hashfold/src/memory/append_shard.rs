@@ -14,7 +14,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Number of deferred blocks that a change frees at most: more than a change of a short value defers.
+/// Number of deferred blocks that a change frees at most, beside as many as the change before deferred.
 const FREED_MAX: usize = 8;
 
 /// An index and its blocks.
@@ -53,8 +53,22 @@ impl AppendShard {
     fn prepare(&mut self, hash: u64) -> Result<()> {
         let oldest = self.index.snapshots.oldest();
         self.values.kept_for = oldest.map(|_| self.index.snapshots.epoch());
-        self.values.slabs.free_deferred(oldest, FREED_MAX);
+        let limit = self.values.slabs.take_newly_deferred() + FREED_MAX;
+        self.values.slabs.free_deferred(oldest, limit);
         self.index.prepare(hash)
+    }
+
+    /// Changes values; if there is no memory, once more after all blocks are freed that no snapshot needs.
+    #[inline]
+    fn change_values<T>(&mut self, change: impl Fn(&mut Values) -> Result<T>) -> Result<T> {
+        let changed = change(&mut self.values);
+        let Err(error) = &changed else { return changed };
+        if !matches!(error.kind(), ErrorKind::Memory { .. }) {
+            return changed;
+        }
+        let (oldest, before) = (self.index.snapshots.oldest(), self.values.slabs.deferred());
+        self.values.slabs.free_deferred(oldest, before);
+        if self.values.slabs.deferred() < before { change(&mut self.values) } else { changed }
     }
 
     /// Lets a key that was found lead to another reference.
@@ -79,7 +93,7 @@ impl AppendShard {
         if let Some(reference) = self.values.overwrite(old, value) {
             self.replace(hash, found, reference);
         } else {
-            let reference = self.values.store(key, value)?;
+            let reference = self.change_values(|values| values.store(key, value))?;
             self.replace(hash, found, reference);
             self.values.free(old);
         }
@@ -90,7 +104,7 @@ impl AppendShard {
 
     /// Inserts a key that is not there.
     fn insert(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<()> {
-        let reference = self.values.store(key, value)?;
+        let reference = self.change_values(|values| values.store(key, value))?;
         let inserted = self.index.insert(Pair { hash, value: reference.0 });
         if inserted.is_err() {
             self.values.free(reference);
@@ -116,7 +130,7 @@ impl AppendShard {
             let (limit, got) = (VALUE_BYTES_MAX as u64, len as u64);
             return Err(ErrorKind::Limit { what: "value size in bytes", limit, got }.into());
         }
-        let reference = self.values.append(old, bytes)?;
+        let reference = self.change_values(|values| values.append(old, bytes))?;
         self.replace(hash, found, reference);
         self.value_sizes.add(len);
         self.data_bytes += bytes.len() as u64;
@@ -137,7 +151,8 @@ impl AppendShard {
         let dropped = drop(&value).min(value.len());
         if dropped > 0 {
             self.prepare(hash)?;
-            let reference = self.values.store(key, &value[dropped..])?;
+            let rest = &value[dropped..];
+            let reference = self.change_values(|values| values.store(key, rest))?;
             self.replace(hash, found, reference);
             self.values.free(old);
             self.value_sizes.add(value.len() - dropped);

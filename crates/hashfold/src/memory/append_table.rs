@@ -10,15 +10,15 @@ use crate::{
     run::Run,
     work::{Steps, Watch},
 };
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A table in RAM from keys to values, both any bytes, that can be appended to. Clones are the same table.
 ///
 /// A value lies in one piece, in a block of the smallest size class that holds it, up to 32 KiB with its key; longer
 /// ones are chains of such blocks. Appending writes behind the last byte, or moves the value to the next class. A key
 /// needs 17 to 19 bytes beside itself and its value if there are millions of keys in each shard, and the unused rest of
-/// its block: up to 1 byte in blocks up to 64 bytes, and a fifth or less in blocks up to 8 KiB. A shard has up to 64
-/// GiB of values.
+/// its block. Blocks have at least 16 bytes; up to 1 byte is unused in those of 18 to 64 bytes, and a fifth or less in
+/// blocks up to 8 KiB. A shard has up to 64 GiB of values.
 ///
 /// ```
 /// use hashfold::memory::{AppendTable, MemoryOptions};
@@ -244,10 +244,13 @@ impl AppendTable {
         while run.advance()? {
             let entry = run.entry();
             let hash = if is_hashed { entry.hash.high() } else { self.hash(entry.key) };
-            let mut shard = self.shards.write(self.shards.of(hash));
-            match entry.value {
-                Some(value) => drop(shard.put(hash, entry.key, value)?),
-                None => drop(shard.remove(hash, entry.key)?),
+            {
+                // The watch may use this table, so the lock ends before it is called.
+                let mut shard = self.shards.write(self.shards.of(hash));
+                match entry.value {
+                    Some(value) => drop(shard.put(hash, entry.key, value)?),
+                    None => drop(shard.remove(hash, entry.key)?),
+                }
             }
             steps.step()?;
         }
@@ -257,17 +260,21 @@ impl AppendTable {
     /// Moves values out of pages that are less than three quarters full, while readers and writers go on; the pages are
     /// used for values of any size then. The steps of `watch` are groups of keys.
     ///
+    /// Beside a snapshot, the blocks that values left are in use until the snapshot ends: the table needs more memory
+    /// meanwhile, and no page is freed before.
+    ///
     /// # Errors
     /// `Memory` if the budget is exhausted; the error of `watch`. The values are all there then.
     pub fn compact(&self, watch: &Watch) -> Result<()> {
-        let _one = self.compacting.lock().expect("nothing panics under this lock");
+        let _one = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut steps = watch.steps();
         for shard in 0..self.shards.len() {
             while self.shards.write(shard).free_deferred() {}
             let leaving = self.shards.write(shard).values.slabs.begin_leaving(FILL_MIN);
-            let done = if leaving > 0 { self.leave(shard, &mut steps) } else { Ok(()) };
-            self.shards.write(shard).values.slabs.end_leaving();
-            done?;
+            let _end = EndLeaving { shards: &self.shards, shard };
+            if leaving > 0 {
+                self.leave(shard, &mut steps)?;
+            }
         }
         steps.finish()
     }
@@ -284,6 +291,18 @@ impl AppendTable {
             }
             next = last + 1;
         }
+    }
+}
+
+/// Lets the pages of a shard be used as before when it is dropped, also by an error or a panic of a watch.
+struct EndLeaving<'a> {
+    shards: &'a Shards<AppendShard>,
+    shard: usize,
+}
+
+impl Drop for EndLeaving<'_> {
+    fn drop(&mut self) {
+        self.shards.write(self.shard).values.slabs.end_leaving();
     }
 }
 

@@ -24,7 +24,7 @@ const FIRST_LOG2: u32 = 16;
 /// Maximum number of bytes that are populated ahead.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 
-/// The part of the resident bytes that is populated ahead: one in this number.
+/// At most the resident bytes divided by this number are populated ahead.
 const AHEAD_PART: u64 = 64;
 
 /// Units of `UNIT` bytes, a multiple of a line and a divisor of 64 KiB.
@@ -37,7 +37,7 @@ pub(super) struct Arena<const UNIT: usize> {
     free: Vec<u32>,
     /// Bytes from the first segment on that are resident, or will be.
     populated: u64,
-    /// `populated`, in the budget.
+    /// The reservation of the `populated` bytes in the budget.
     reserved: Reserved,
     /// The executor of jobs that populate memory ahead.
     executor: Option<Arc<dyn Executor>>,
@@ -143,7 +143,8 @@ impl<const UNIT: usize> Arena<UNIT> {
         let ahead = (ahead / step * step).min(len - start);
         if ahead > 0 && self.reserved.resize(self.populated + ahead as u64).is_ok() {
             let part = self.segments[index].part(start, ahead);
-            // Without memory, the owner's first access to it fails as it would without this job.
+            // An error is not reported: these bytes count as populated, and become resident at their first access. If
+            // there is no memory then, the system ends the process; without this job, `populate_step` returns an error.
             executor.spawn(Box::new(move || drop(part.populate())));
             self.populated += ahead as u64;
         }

@@ -11,8 +11,9 @@ use std::sync::Arc;
 /// All pairs of a [`GroupTable`](super::GroupTable) at the moment when the snapshot began, read group by group in the
 /// order of a 64-bit mix of the keys.
 ///
-/// Writers go on. A group that changes before it is read is copied first, so the table is never there twice. Dropping
-/// the snapshot frees the copies.
+/// Writers go on. A group that changes before it is read is copied first: up to 16 bytes for each key of the table, if
+/// all groups change before they are read. The copies are reserved in the budget. A copy is freed when it is read, and
+/// dropping the snapshot frees the others.
 ///
 /// ```
 /// use hashfold::memory::{GroupTable, MemoryOptions};

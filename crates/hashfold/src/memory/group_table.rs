@@ -17,9 +17,9 @@ use std::{array, sync::Arc};
 /// A table in RAM from 64-bit keys to numbers of 48 bits, or 64 as an option. Clones are the same table.
 ///
 /// A key needs 16 to 18 bytes, or 20 to 22 with values of 64 bits, if there are millions of keys in each shard. Smaller
-/// tables need more: a shard grows in steps of up to 2 MiB, and an empty one has 64 KiB. The table grows in groups of
-/// at most a thousand keys, so no change takes long. Many keys at once are faster than one by one: their cache misses
-/// overlap.
+/// tables need more: a shard grows in steps of up to 2 MiB, and an empty one has 64 KiB and buffers of 50 KB. The table
+/// grows in groups of at most a thousand keys, so no change takes long. Many keys at once are faster than one by one:
+/// their cache misses overlap.
 ///
 /// ```
 /// use hashfold::memory::{GroupTable, MemoryOptions};

@@ -53,7 +53,7 @@ impl Index {
         self.scratch.pairs = scratch;
     }
 
-    /// Adds the pairs of a group, one of whose hashes may be `hash`.
+    /// Adds the pairs of a group to `pairs`; `hash` is any hash in the group's range.
     pub(super) fn gather(&self, group: &Group, hash: u64, pairs: &mut Vec<Pair>) {
         let mut count = pairs.len();
         pairs.resize(count + group.count + SLOTS_MAX, Pair { hash: 0, value: 0 });

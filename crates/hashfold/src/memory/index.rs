@@ -138,7 +138,7 @@ impl Index {
         let directory = |region: &Region| region.directory.capacity() * size_of::<u32>();
         let directories: usize = self.regions.iter().map(directory).sum();
         let bytes = self.groups.bytes() + self.chunks.bytes() + self.snapshots.bytes();
-        bytes + directories as u64
+        bytes + (directories + self.scratch.bytes()) as u64
     }
 
     /// Returns the region of a hash.

@@ -33,12 +33,13 @@ pub struct MemoryOptions {
     /// Whether the values of a [`GroupTable`](super::GroupTable) have 64 bits; a key needs 4 bytes more then. By
     /// default they have 48.
     pub wide_values: bool,
-    /// The budget that memory is reserved in. A change that exceeds it fails with `Memory` and changes nothing.
-    /// Unlimited by default.
+    /// The budget that memory is reserved in: groups, chunks, pages with their bitmaps, and copies for snapshots.
+    /// Directories, lists of free units and of pages, lists of blocks that wait for a snapshot, and buffers are not
+    /// reserved. A change that exceeds the budget fails with `Memory` and changes nothing. Unlimited by default.
     pub budget: MemoryBudget,
     /// An executor of jobs that populate memory ahead of its use, which shortens pauses: the first access to a large
-    /// page may take milliseconds. At most a 64th of the memory, and 64 MiB, are populated ahead in each shard. None by
-    /// default.
+    /// page may take milliseconds. A shard has two areas of memory, with values in blocks three, and at most a 64th of
+    /// each, and 64 MiB, are populated ahead. None by default.
     pub executor: Option<Arc<dyn Executor>>,
 }
 

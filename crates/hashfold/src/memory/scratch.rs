@@ -13,8 +13,16 @@ pub(super) const PAIRS_MAX: usize = LINES_MAX * SLOTS_MAX;
 pub(super) struct Scratch {
     /// The pairs of the group.
     pub(super) pairs: Vec<Pair>,
-    /// The lines of the new group, or of both.
+    /// The lines of the new group, or of both parts of a group that splits.
     pub(super) lines: [Vec<Line>; 2],
+}
+
+impl Scratch {
+    /// Returns the memory in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let lines: usize = self.lines.iter().map(Vec::capacity).sum();
+        self.pairs.capacity() * size_of::<Pair>() + lines * LINE_BYTES
+    }
 }
 
 impl Default for Scratch {

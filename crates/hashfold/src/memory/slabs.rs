@@ -97,10 +97,13 @@ pub(super) struct Slabs {
     /// The bitmap of each page: a bit is set if its block is in use.
     bitmaps: Arena<BITMAP_BYTES>,
     states: Vec<Page>,
-    /// Pages of each class that may have free blocks; the last one is filled first.
+    /// Pages of each class with free blocks, each once, and pages that went to the pool since; the last one is filled
+    /// first.
     open: [Vec<u32>; CLASSES],
     /// Blocks that a snapshot may read, with the number of the last snapshot that may.
     deferred: VecDeque<(u32, Reference)>,
+    /// Number of blocks that were deferred since [`Slabs::take_newly_deferred`] was called.
+    newly_deferred: usize,
     /// Total size of the blocks in use, in bytes.
     block_bytes: u64,
     /// Memory for moving a block.
@@ -114,8 +117,10 @@ impl Slabs {
             pages: Arena::new(budget, executor),
             bitmaps: Arena::new(budget, None),
             states: Vec::new(),
-            open: std::array::from_fn(|_| Vec::new()),
+            // A few pages without an allocation.
+            open: std::array::from_fn(|_| Vec::with_capacity(4)),
             deferred: VecDeque::new(),
+            newly_deferred: 0,
             block_bytes: 0,
             scratch: Vec::new(),
         }
@@ -125,7 +130,9 @@ impl Slabs {
     pub(super) fn bytes(&self) -> u64 {
         let states = self.states.capacity() * size_of::<Page>();
         let deferred = self.deferred.capacity() * size_of::<(u32, Reference)>();
-        self.pages.bytes() + self.bitmaps.bytes() + (states + deferred) as u64
+        let open: usize = self.open.iter().map(|pages| pages.capacity() * size_of::<u32>()).sum();
+        let vectors = states + deferred + open + self.scratch.capacity();
+        self.pages.bytes() + self.bitmaps.bytes() + vectors as u64
     }
 
     /// Returns the size of all pages that have blocks, in bytes.
@@ -143,11 +150,13 @@ impl Slabs {
     /// # Errors
     /// `Memory` if the budget is exhausted; `Limit` if there are too many pages.
     pub(super) fn ensure(&mut self, count: usize) -> Result<()> {
-        if self.states.len() + count > PAGES_MAX as usize {
+        let pages = self.pages.units() as usize + count;
+        if pages > PAGES_MAX as usize {
             return Err(crowded("pages of 64 KiB in a shard", u64::from(PAGES_MAX)));
         }
         self.pages.ensure(count)?;
-        self.bitmaps.ensure(count)
+        // Pages of the pool have a bitmap.
+        self.bitmaps.ensure(pages.saturating_sub(self.states.len()))
     }
 
     /// Allocates a block with arbitrary contents.
@@ -170,6 +179,9 @@ impl Slabs {
             state.free -= 1;
             let block = take_first(self.bitmaps.unit_mut(page), &mut state.hint);
             debug_assert!(block < blocks(class));
+            if state.free == 0 {
+                self.open[class].pop();
+            }
             self.block_bytes += size(class) as u64;
             return Ok(Reference::new(page, block, len));
         }
@@ -214,6 +226,13 @@ impl Slabs {
     /// Frees a block when no snapshot up to the one of this number is left.
     pub(super) fn free_after(&mut self, snapshot: u32, reference: Reference) {
         self.deferred.push_back((snapshot, reference));
+        self.newly_deferred += 1;
+    }
+
+    /// Returns the number of blocks that were deferred since the last call.
+    #[inline]
+    pub(super) fn take_newly_deferred(&mut self) -> usize {
+        std::mem::take(&mut self.newly_deferred)
     }
 
     /// Frees at most `limit` blocks that no snapshot needs any more; `oldest` is the first one that is left.
@@ -387,6 +406,27 @@ mod tests {
             slabs.free(reference);
         }
         assert_eq!((slabs.block_bytes(), slabs.page_bytes()), (0, 0));
+    }
+
+    /// A page that is full and gets a free block again and again is listed once; so is one that was in the pool.
+    #[test]
+    fn a_page_is_open_once() {
+        let (mut slabs, len) = (slabs(), 30_000);
+        let class = class_of(len);
+        let mut both = [0; 2].map(|_| slabs.allocate(len).unwrap());
+        assert_eq!((blocks(class), slabs.open[class].len()), (2, 0));
+        for cycle in 0..100_000 {
+            slabs.free(both[cycle % 2]);
+            assert_eq!(slabs.open[class].len(), 1);
+            both[cycle % 2] = slabs.allocate(len).unwrap();
+            assert_eq!(slabs.open[class].len(), 0);
+        }
+        for len in [30_000, 20, 30_000, 20, 30_000] {
+            both.iter().for_each(|block| slabs.free(*block));
+            both = [0; 2].map(|_| slabs.allocate(len).unwrap());
+            assert!(slabs.open.iter().all(|pages| pages.len() <= 1));
+        }
+        assert_eq!(slabs.states.len(), 1);
     }
 
     #[test]

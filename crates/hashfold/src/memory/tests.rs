@@ -468,3 +468,44 @@ fn numbers_are_put_by_several_threads() {
     assert!((0..90_000).all(|key| table.get(key) == Some(key / 3)));
     assert_eq!((table.len(), table.stat().snapshot_bytes), (90_000, 0));
 }
+
+/// A watch may use the table that is restored.
+#[test]
+fn a_watch_uses_the_table_that_is_restored() {
+    let table = AppendTable::new(MemoryOptions { shards: 1, ..MemoryOptions::default() }).unwrap();
+    let entries: Vec<_> = (0..5000).map(|i| (text(i), Some(vec![1]))).collect();
+    let watched = table.clone();
+    let watch = Watch::new(move |_| {
+        assert!(watched.len() >= 4096);
+        Ok(())
+    });
+    table.restore(VecRun::new(entries, Seed(1)), &watch).unwrap();
+    assert_eq!(table.len(), 5000);
+}
+
+/// A watch that panics leaves a table that can be compacted.
+#[test]
+fn a_panic_of_a_watch_does_not_stop_later_compactions() {
+    let table = AppendTable::new(MemoryOptions::default()).unwrap();
+    table.put("a", "value").unwrap();
+    std::thread::scope(|scope| {
+        let watch = Watch::new(|_| panic!("on purpose"));
+        let table = &table;
+        assert!(scope.spawn(move || table.compact(&watch)).join().is_err());
+    });
+    table.compact(&Watch::default()).unwrap();
+    assert_eq!(table.get("a").as_deref(), Some(&b"value"[..]));
+}
+
+/// Beside short snapshots, changes of a long value free as many blocks as they defer.
+#[test]
+fn deferred_blocks_of_long_values_do_not_pile_up() {
+    let table = AppendTable::new(MemoryOptions { shards: 1, ..MemoryOptions::default() }).unwrap();
+    let value = vec![7; 1 << 20];
+    for _ in 0..30 {
+        let snapshot = table.snapshot().unwrap();
+        table.put("a", &value).unwrap();
+        drop(snapshot);
+        assert!(table.stat().deferred_blocks <= 3 * 35);
+    }
+}
