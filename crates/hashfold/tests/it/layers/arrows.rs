@@ -23,7 +23,7 @@ const CORE: [&str; 15] = [
 ];
 
 /// The parts, and the modules that each may use besides the core.
-const PARTS: [(&str, &[&str]); 7] = [
+const PARTS: [(&str, &[&str]); 8] = [
     ("table", &[]),
     ("filter", &[]),
     ("map", &[]),
