@@ -1,6 +1,6 @@
 //! A sketch that gets random hashes, of which only those that change it are made.
 //!
-//! Of a sketch with m registers and C(k) of them with the value k, a hash changes one with the probability
+//! A hash changes a sketch with m registers, C(k) of which have the value k, with the probability
 //!
 //! ```text
 //! p = Σ C(k)·2^−k / m      over all k but the largest value

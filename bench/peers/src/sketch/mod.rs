@@ -34,7 +34,7 @@ pub struct Options {
     /// Number of keys whose inserts are timed.
     #[arg(long, default_value_t = 16_000_000)]
     pub keys: u64,
-    /// The same for peers in processes of their own.
+    /// Number of keys whose inserts are timed in peers that are processes of their own.
     #[arg(long, default_value_t = 1_000_000)]
     pub keys_served: u64,
     /// Number of sets of each size in a round, whose errors are measured.

@@ -6,22 +6,13 @@ use crate::{
     error::ErrorKind,
     key::{KeyHash, Seed},
     run::{Run, VecRun},
-    work::{MemoryBudget, Watch},
+    work::{MemoryBudget, Random as _, SeededRandom, Watch},
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// Pseudorandom numbers.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix::mix(self.0, Seed(5))
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
+/// Returns a pseudorandom number below `limit`.
+fn below(numbers: &SeededRandom, limit: u64) -> u64 {
+    numbers.next_u64() % limit
 }
 
 /// Returns all pairs of an index, sorted by hash, by a snapshot.
@@ -44,31 +35,31 @@ fn index(options: &MemoryOptions, instructions: Instructions) -> Index {
 }
 
 /// Hashes in the regions 3 and 4, of which most share many bits if `crowd` is large.
-fn hash(numbers: &mut Numbers, crowd: u32) -> u64 {
-    let region = 3 + numbers.below(2);
-    region << 56 | numbers.next() >> 8 >> crowd << (crowd / 2)
+fn hash(numbers: &SeededRandom, crowd: u32) -> u64 {
+    let region = 3 + below(numbers, 2);
+    region << 56 | numbers.next_u64() >> 8 >> crowd << (crowd / 2)
 }
 
 /// Does random changes to an index and to a map; both must have the same pairs all the time.
 fn check_index(options: &MemoryOptions, instructions: Instructions, crowd: u32, seed: u64) {
-    let (mut numbers, mut index) = (Numbers(seed), index(options, instructions));
+    let (numbers, mut index) = (SeededRandom::new(seed), index(options, instructions));
     let mut expected = BTreeMap::new();
     let value_max = if options.wide_values { u64::MAX } else { (1 << 48) - 1 };
     for phase in 0..8 {
         for _ in 0..3000 {
-            let known = expected.range(hash(&mut numbers, crowd)..).next().map(|(hash, _)| *hash);
-            let hash = known.filter(|_| numbers.below(3) == 0).unwrap_or(hash(&mut numbers, crowd));
+            let known = expected.range(hash(&numbers, crowd)..).next().map(|(hash, _)| *hash);
+            let hash = known.filter(|_| below(&numbers, 3) == 0).unwrap_or(hash(&numbers, crowd));
             let found = index.find(hash, |_| true);
             assert_eq!(found.map(|found| found.value), expected.get(&hash).copied());
             // Phases of growth and of removal.
-            if numbers.below(8) < 2 + 5 * (phase % 2) {
+            if below(&numbers, 8) < 2 + 5 * (phase % 2) {
                 let removed = known.unwrap_or(hash);
                 if let Some(found) = index.find(removed, |_| true) {
                     index.remove(removed, found).unwrap();
                 }
                 expected.remove(&removed);
             } else {
-                let value = numbers.next() & value_max;
+                let value = numbers.next_u64() & value_max;
                 let before = index.put(Pair { hash, value }).unwrap();
                 assert_eq!(before, expected.insert(hash, value));
             }
@@ -147,14 +138,14 @@ fn a_budget_that_is_met_stops_inserts_and_loses_nothing() {
 /// A snapshot has the pairs of its moment, whatever is changed while it is read, also beside other snapshots.
 #[test]
 fn snapshots_have_the_pairs_of_their_moments() {
-    let mut numbers = Numbers(9);
+    let numbers = SeededRandom::new(9);
     let mut index = index(&MemoryOptions::default(), Instructions::V4);
     let mut expected = BTreeMap::new();
     let mut open: Vec<(u32, BTreeMap<u64, u64>, Vec<Pair>)> = Vec::new();
     let mut group = Vec::new();
     for step in 0..60_000_u64 {
-        let hash = hash(&mut numbers, 50);
-        if step < 40_000 && numbers.below(4) > 0 {
+        let hash = hash(&numbers, 50);
+        if step < 40_000 && below(&numbers, 4) > 0 {
             index.put(Pair { hash, value: step }).unwrap();
             expected.insert(hash, step);
         } else if let Some(found) = index.find(hash, |_| true) {
@@ -165,7 +156,7 @@ fn snapshots_have_the_pairs_of_their_moments() {
             open.push((index.begin_snapshot().unwrap(), expected.clone(), Vec::new()));
         }
         if step % 300 == 0 && !open.is_empty() {
-            let which = numbers.below(open.len() as u64) as usize;
+            let which = below(&numbers, open.len() as u64) as usize;
             let (epoch, expected, seen) = &mut open[which];
             if index.next_of_snapshot(*epoch, &mut group).is_some() {
                 group.sort_unstable();
@@ -239,12 +230,12 @@ fn check_run(mut run: impl Run, expected: &HashMap<Vec<u8>, Vec<u8>>) {
 }
 
 /// Does a random change to a table and to a map.
-fn change(table: &AppendTable, expected: &mut HashMap<Vec<u8>, Vec<u8>>, numbers: &mut Numbers) {
-    let key = text(numbers.below(600));
-    let shift = numbers.below(17);
-    let size = (numbers.next() >> 47 >> shift) as usize % 50_000;
+fn change(table: &AppendTable, expected: &mut HashMap<Vec<u8>, Vec<u8>>, numbers: &SeededRandom) {
+    let key = text(below(numbers, 600));
+    let shift = below(numbers, 17);
+    let size = (numbers.next_u64() >> 47 >> shift) as usize % 50_000;
     let value: Vec<u8> = (0..size).map(|i| (i as u64 + shift) as u8).collect();
-    match numbers.below(10) {
+    match below(numbers, 10) {
         0..5 => {
             table.append(&key, &value).unwrap();
             expected.entry(key).or_default().extend_from_slice(&value);
@@ -284,15 +275,15 @@ fn check_table(table: &AppendTable, expected: &HashMap<Vec<u8>, Vec<u8>>) {
 /// Random changes, snapshots read beside them, and compactions.
 #[test]
 fn a_table_of_values_agrees_with_a_map() {
-    let mut numbers = Numbers(11);
+    let numbers = SeededRandom::new(11);
     for shards in [1, 4] {
         let options = MemoryOptions { shards, seed: Seed(8), ..MemoryOptions::default() };
         let table = AppendTable::new(options).unwrap();
         let mut expected = HashMap::new();
         for round in 0..10 {
-            (0..300).for_each(|_| change(&table, &mut expected, &mut numbers));
+            (0..300).for_each(|_| change(&table, &mut expected, &numbers));
             let (snapshot, then) = (table.snapshot().unwrap(), expected.clone());
-            (0..200).for_each(|_| change(&table, &mut expected, &mut numbers));
+            (0..200).for_each(|_| change(&table, &mut expected, &numbers));
             if round % 3 == 0 {
                 table.compact(&Watch::default()).unwrap();
             }

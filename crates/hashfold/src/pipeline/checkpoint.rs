@@ -4,19 +4,17 @@
 //! |------------|-----:|-----------------------------------------------------------------------------|
 //! | magic      |    4 | `HFPC`                                                                      |
 //! | version    |    1 | 1                                                                           |
-//! | definition |    8 | XXH3-64 of the fields and summaries that the state is of                    |
+//! | definition |    8 | XXH3-64 of the fields and summaries that the state is of, encoded as below  |
 //! | positions  |    … | of the sources: their number, then each; variable-length integers           |
 //! | head       |    … | its size, then the clock of the stream and the counts of all events         |
 //! | summaries  |    … | their number; of each its size, then its counts, windows, groups and states |
 //! | checksum   |    4 | CRC-32C of all bytes before it                                              |
 
-use super::definition::{Field, Summary};
 use crate::{
     checksum::crc32c,
     codec::{Decoder, put_bytes, put_varint, within},
     error::{Error, Result, check_sum},
 };
-use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 4] = *b"HFPC";
 const VERSION: u8 = 1;
@@ -37,11 +35,6 @@ pub struct Checkpoint {
     positions: Vec<u64>,
     pub(super) head: Vec<u8>,
     pub(super) summaries: Vec<Vec<u8>>,
-}
-
-/// Returns a number that tells definitions apart.
-pub(super) fn definition(fields: &[Field], summaries: &[Summary]) -> u64 {
-    xxh3_64(format!("{fields:?}{summaries:?}").as_bytes())
 }
 
 impl Checkpoint {

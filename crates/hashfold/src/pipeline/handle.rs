@@ -2,9 +2,10 @@
 
 use super::{
     batch::Batch,
-    checkpoint::{Checkpoint, definition},
+    checkpoint::Checkpoint,
     clock::StreamClock,
     definition::{Field, Summary},
+    identity::identity,
     parse::{self, Owner, Parser, Routes},
     queue::{Delivery, Failure, Input, Mark},
     stats::{Board, Stats, Totals},
@@ -98,7 +99,7 @@ impl Pipeline {
         let workers = options.workers.min(summaries.len().max(1));
         let batches = options.batches;
         let routes = routes(&summaries, workers);
-        let definition = definition(fields, &routes.summaries);
+        let definition = identity(fields, &routes.summaries);
         let failure = Arc::<Failure>::default();
         let (items, tasks) = bounded(batches + MARKS);
         let (pool, empty) = bounded(batches);

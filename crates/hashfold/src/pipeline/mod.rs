@@ -77,6 +77,7 @@ mod definition;
 mod events;
 mod handle;
 mod histogram;
+mod identity;
 mod parse;
 mod queue;
 mod stats;

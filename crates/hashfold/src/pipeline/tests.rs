@@ -9,6 +9,7 @@ use crate::{
     key::Seed,
     run::Run as _,
     sketch::Hll,
+    work::{Random as _, SeededRandom},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -84,40 +85,30 @@ impl Parser for Clicks {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
+/// Returns a pseudorandom number below `end`.
+fn below(random: &SeededRandom, end: u64) -> u64 {
+    random.next_u64() % end
 }
 
 /// A stream with skewed users, events out of order, late ones, and clocks that jump.
 fn stream(seed: u64, count: usize) -> Vec<Click> {
-    let mut random = Random(seed);
+    let random = SeededRandom::new(seed);
     let mut now = -5000;
     let mut clicks = Vec::new();
     for _ in 0..count {
-        now += random.below(12) as i64;
-        let jump = match random.below(200) {
+        now += below(&random, 12) as i64;
+        let jump = match below(&random, 200) {
             0 => 1_000_000_000,
             1 => -50_000,
-            _ => -(random.below(300) as i64),
+            _ => -(below(&random, 300) as i64),
         };
-        let user = (random.below(40) * random.below(40)) / 40;
+        let user = (below(&random, 40) * below(&random, 40)) / 40;
         clicks.push(Click {
             time: now + jump,
             user: (user > 0).then(|| format!("user{user}")),
-            kind: ["view", "click", "buy"][random.below(3) as usize].into(),
-            amount: (random.below(5) > 0).then(|| random.next() as i64 >> random.below(40)),
-            weight: random.below(10_000) as f64 / 7.0 - 100.0,
+            kind: ["view", "click", "buy"][below(&random, 3) as usize].into(),
+            amount: (below(&random, 5) > 0).then(|| random.next_u64() as i64 >> below(&random, 40)),
+            weight: below(&random, 10_000) as f64 / 7.0 - 100.0,
         });
     }
     clicks
@@ -209,11 +200,11 @@ fn start(to: &Collected, parsers: usize, options: PipelineOptions) -> Result<Pip
 
 /// Pushes frames in batches whose sizes follow from `seed`; positions count frames.
 fn push(input: &Input, frames: &[Vec<u8>], from: u64, seed: u64) -> Result<()> {
-    let mut random = Random(seed);
+    let random = SeededRandom::new(seed);
     let mut rest = frames;
     let mut position = from;
     while !rest.is_empty() {
-        let (some, others) = rest.split_at((random.below(20) as usize).min(rest.len()));
+        let (some, others) = rest.split_at((below(&random, 20) as usize).min(rest.len()));
         let mut batch = input.batch()?;
         some.iter().for_each(|frame| batch.push(frame));
         position += some.len() as u64;
@@ -639,10 +630,10 @@ fn definitions_without_meaning_are_refused() {
 #[test]
 fn counts_of_frequent_values_have_a_true_bound() {
     use super::top::Top;
-    let mut random = Random(9);
+    let random = SeededRandom::new(9);
     let (mut top, mut exact) = (Top::new(), BTreeMap::<String, u64>::new());
     for i in 0..20_000_u64 {
-        let value = if random.below(3) == 0 { random.below(5) } else { 100 + i };
+        let value = if below(&random, 3) == 0 { below(&random, 5) } else { 100 + i };
         let value = format!("value {value}");
         top.insert(value.as_bytes(), 5);
         *exact.entry(value).or_default() += 1;

@@ -5,6 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The crates of the workspace.
+pub(crate) const CRATES: [&str; 6] = [
+    "hashfold",
+    "hashfold-cli",
+    "hashfold-deploy",
+    "hashfold-rows",
+    "hashfold-server",
+    "hashfold-summarize",
+];
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -75,14 +85,7 @@ fn links_between_documents_lead_somewhere() {
 fn the_map_names_every_source_file_and_fits_its_page() {
     let map = text("ARCHITECTURE.md");
     assert!(map.lines().count() <= 300, "a map that is too long is not read");
-    for name in [
-        "hashfold",
-        "hashfold-cli",
-        "hashfold-deploy",
-        "hashfold-rows",
-        "hashfold-server",
-        "hashfold-summarize",
-    ] {
+    for name in CRATES {
         let folder = &format!("crates/{name}/src");
         for path in files(folder) {
             let name = path.strip_prefix(folder).expect("it is in the folder");

@@ -1,6 +1,7 @@
 //! `docs/formats` agrees with the code: the byte tables are equal, word for word, and the worked
 //! example equals the files of a build.
 
+use crate::documents::CRATES;
 use hashfold::{
     Env, Seed,
     io::{Access, Disk, MemoryDisk, read_all},
@@ -71,14 +72,7 @@ fn pages(source: &str) -> BTreeSet<String> {
 #[test]
 fn the_byte_tables_of_the_sources_stand_in_the_pages_that_they_name() {
     let mut checked = BTreeSet::new();
-    for name in [
-        "hashfold",
-        "hashfold-cli",
-        "hashfold-deploy",
-        "hashfold-rows",
-        "hashfold-server",
-        "hashfold-summarize",
-    ] {
+    for name in CRATES {
         for path in files(&repository().join("crates").join(name).join("src"), ".rs") {
             let source = text(&path);
             for page in pages(&source) {
