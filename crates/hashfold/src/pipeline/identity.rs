@@ -117,16 +117,19 @@ mod tests {
         assert_eq!(identity(&fields, &summaries), 8_411_519_251_124_850_655);
     }
 
+    /// A change of a definition.
+    type Change = dyn Fn(&mut Vec<Field>, &mut Summary);
+
     #[test]
     fn each_part_changes_the_number() {
         let (fields, summaries) = definition();
         let before = identity(&fields, &summaries);
-        let changed = |change: &dyn Fn(&mut Vec<Field>, &mut Summary)| {
+        let changed = |change: &Change| {
             let (mut fields, mut summaries) = definition();
             change(&mut fields, &mut summaries[0]);
             identity(&fields, &summaries)
         };
-        let changes: [&dyn Fn(&mut Vec<Field>, &mut Summary); 9] = [
+        let changes: [&Change; 9] = [
             &|fields, _| fields[0].name = "z".into(),
             &|fields, _| fields[0].kind = FieldKind::Float,
             &|_, summary| summary.name = "z".into(),
