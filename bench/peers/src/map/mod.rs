@@ -57,10 +57,10 @@ pub struct Options {
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: u64,
     /// Maximum time of the load, in seconds; the rest is loaded without a clock and without the limit.
-    #[arg(long, default_value_t = 60.0)]
+    #[arg(long, default_value_t = 30.0)]
     pub load_seconds: f64,
     /// Maximum time of each other phase, in seconds.
-    #[arg(long, default_value_t = 8.0)]
+    #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
     /// Measure one round of this peer, and print its figures.
     #[arg(long, hide = true, requires = "within")]

@@ -5,8 +5,13 @@ use crate::{
     bench::{measure::wall_seconds, random::pick, times::Times},
     failure::Result,
 };
-use hashfold::map::{Durability, Map};
+use hashfold::{
+    KeyHash, Seed,
+    map::{Durability, Map},
+};
 use std::{
+    hint::black_box,
+    num::NonZero,
     sync::{
         Barrier,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -20,6 +25,8 @@ use std::{
 const THREADS: [(u64, u64); 3] = [(1, 1), (8, 4), (64, 16)];
 /// Number of committing threads beside a reader.
 const BESIDE: u64 = 8;
+/// Number of hashes that each core computes beside a reader, for each update of the benchmark.
+const HASHES: u64 = 4;
 
 pub(super) fn run(scene: &mut Scene<'_>) -> Result<()> {
     let map = scene.open(Durability::Immediate)?;
@@ -80,16 +87,20 @@ fn commit_all(entries: &Entries, map: &Map, threads: u64, each: u64) -> Result<(
     })
 }
 
-/// Measures lookups by one thread: alone, beside durable commits, and beside updates that make
-/// flushes and merges due.
+/// Measures lookups by one thread: alone, beside threads that only compute, beside durable commits, and beside
+/// updates that make flushes and merges due.
 fn beside(scene: &mut Scene<'_>, map: &Map) -> Result<()> {
     let reads = (scene.bench.lookups / 10).max(1);
     let mut idle = Times::new();
     for i in 0..reads {
         get_timed(&scene.entries, map, even(&scene.entries, i), &mut idle)?;
     }
-    let each = (scene.bench.commits * 4).div_ceil(BESIDE);
     let entries = &scene.entries;
+    let computing = with_reader(entries, map, || {
+        compute(scene.bench.updates * HASHES);
+        Ok(())
+    })?;
+    let each = (scene.bench.commits * 4).div_ceil(BESIDE);
     let commits = with_reader(entries, map, || commit_all(entries, map, BESIDE, each).map(drop))?;
     scene.entries.extend(each * BESIDE);
     let updates = beside_updates(scene, map)?;
@@ -99,9 +110,22 @@ fn beside(scene: &mut Scene<'_>, map: &Map) -> Result<()> {
         scene.say_of(&format!("beside.{name}.get_max_ms"), times.max_ms(), "ms", count);
     };
     say("nothing", &idle);
+    say("computing", &computing);
     say("commits", &commits);
     say("updates", &updates);
     Ok(())
+}
+
+/// Computes this number of hashes on each core: what a lookup waits for its core is all that it waits for.
+fn compute(hashes: u64) {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                (0..hashes).for_each(|i| _ = black_box(KeyHash::of(&i.to_le_bytes(), Seed(i))));
+            });
+        }
+    });
 }
 
 /// Reads while batches of keys with odd numbers are changed.
