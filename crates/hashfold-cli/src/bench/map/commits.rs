@@ -1,12 +1,16 @@
 //! Durable commits of several threads, and lookups beside them.
 
-use super::{Entries, Scene, lookups::get_timed};
+use super::{
+    ENTRY_SIZE, Entries, Scene,
+    lookups::{BLOCK_SIZE, device_file, get_timed},
+};
 use crate::{
     bench::{measure::wall_seconds, random::pick, times::Times},
     failure::Result,
 };
 use hashfold::{
     KeyHash, Seed,
+    io::{Disk as _, OsDisk},
     map::{Durability, Map},
 };
 use std::{
@@ -88,31 +92,35 @@ fn commit_all(entries: &Entries, map: &Map, threads: u64, each: u64) -> Result<(
 }
 
 /// Measures lookups by one thread: alone, beside threads that only compute, beside durable commits, and beside
-/// updates that make flushes and merges due.
+/// updates that make flushes and merges due; and plain reads of the device beside these updates.
 fn beside(scene: &mut Scene<'_>, map: &Map) -> Result<()> {
     let reads = (scene.bench.lookups / 10).max(1);
     let mut idle = Times::new();
     for i in 0..reads {
         get_timed(&scene.entries, map, even(&scene.entries, i), &mut idle)?;
     }
-    let entries = &scene.entries;
-    let computing = with_reader(entries, map, || {
+    let computing = beside_lookups(scene, map, |scene| {
         compute(scene.bench.updates * HASHES);
         Ok(())
     })?;
     let each = (scene.bench.commits * 4).div_ceil(BESIDE);
-    let commits = with_reader(entries, map, || commit_all(entries, map, BESIDE, each).map(drop))?;
+    let commits = beside_lookups(scene, map, |scene| {
+        commit_all(&scene.entries, map, BESIDE, each).map(drop)
+    })?;
     scene.entries.extend(each * BESIDE);
-    let updates = beside_updates(scene, map)?;
+    let updates = beside_lookups(scene, map, |scene| update(scene, map))?;
+    let plain = beside_plain_reads(scene, map)?;
+    (0..updates_beside(scene)).for_each(|i| scene.entries.reset(odd(&scene.entries, i)));
     let say = |name: &str, times: &Times| {
         let (p99, count) = (times.quantile_us(0.99), times.total());
-        scene.say_of(&format!("beside.{name}.get_p99_us"), p99, "us", count);
-        scene.say_of(&format!("beside.{name}.get_max_ms"), times.max_ms(), "ms", count);
+        scene.say_of(&format!("beside.{name}_p99_us"), p99, "us", count);
+        scene.say_of(&format!("beside.{name}_max_ms"), times.max_ms(), "ms", count);
     };
-    say("nothing", &idle);
-    say("computing", &computing);
-    say("commits", &commits);
-    say("updates", &updates);
+    say("nothing.get", &idle);
+    say("computing.get", &computing);
+    say("commits.get", &commits);
+    say("updates.get", &updates);
+    say("updates.plain", &plain);
     Ok(())
 }
 
@@ -128,44 +136,77 @@ fn compute(hashes: u64) {
     });
 }
 
-/// Reads while batches of keys with odd numbers are changed.
-fn beside_updates(scene: &mut Scene<'_>, map: &Map) -> Result<Times> {
+fn updates_beside(scene: &Scene<'_>) -> u64 {
+    scene.bench.updates / 10
+}
+
+/// Changes batches of keys with odd numbers.
+fn update(scene: &Scene<'_>, map: &Map) -> Result<()> {
     const BATCH: u64 = 1024;
-    let entries = &scene.entries;
-    let odd = |i: u64| (entries.pick(i, 5) | 1).min(entries.count() / 2 * 2 - 1);
-    let updates = scene.bench.updates / 10;
-    let changes = |from: u64| (from..(from + BATCH).min(updates)).map(odd);
-    let times = with_reader(entries, map, || {
-        (0..updates).step_by(BATCH as usize).try_for_each(|from| {
-            let rows = changes(from).map(|i| (entries.key(i), Entries::first_value(i)));
-            map.put_many(rows)?;
-            Ok(())
-        })
-    })?;
-    let changed: Vec<u64> = (0..updates).map(odd).collect();
-    changed.into_iter().for_each(|number| scene.entries.reset(number));
-    Ok(times)
+    let (entries, updates) = (&scene.entries, updates_beside(scene));
+    (0..updates).step_by(BATCH as usize).try_for_each(|from| {
+        let numbers = (from..(from + BATCH).min(updates)).map(|i| odd(entries, i));
+        map.put_many(numbers.map(|number| (entries.key(number), Entries::first_value(number))))?;
+        Ok(())
+    })
 }
 
 /// Looks up keys with even numbers until `work` ends. Returns the times of the lookups.
-fn with_reader(entries: &Entries, map: &Map, work: impl FnOnce() -> Result<()>) -> Result<Times> {
+fn beside_lookups(
+    scene: &Scene<'_>,
+    map: &Map,
+    work: impl FnOnce(&Scene<'_>) -> Result<()>,
+) -> Result<Times> {
+    let entries = &scene.entries;
+    let look_up = |i, times: &mut _| get_timed(entries, map, even(entries, i), times);
+    with_reader(look_up, || work(scene))
+}
+
+/// Reads blocks of a file that is not the map's while the map is updated. Returns the times of the reads.
+fn beside_plain_reads(scene: &Scene<'_>, map: &Map) -> Result<Times> {
+    let path = scene.folder.with_extension("device");
+    let seed = scene.bench.seed;
+    let file = device_file(&path, scene.entries.count() * ENTRY_SIZE, seed)?;
+    let blocks = file.size()? / BLOCK_SIZE;
+    let read = |i, times: &mut Times| {
+        let mut block = [0; BLOCK_SIZE as usize];
+        let before = Instant::now();
+        file.read_at(pick(i, seed, blocks) * BLOCK_SIZE, &mut block)?;
+        times.add(before.elapsed());
+        Ok(())
+    };
+    let times = with_reader(read, || update(scene, map))?;
+    OsDisk.remove(&path)?;
+    Ok(times)
+}
+
+/// Calls `read` for one number after the other, in a thread, until `work` ends. Returns the times that it adds.
+fn with_reader(
+    read: impl Fn(u64, &mut Times) -> Result<()> + Sync,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<Times> {
     let is_over = AtomicBool::new(false);
-    let read = || {
+    let read_all = || {
         let mut times = Times::new();
         let mut i = 0;
         while i == 0 || !is_over.load(Relaxed) {
-            get_timed(entries, map, even(entries, i), &mut times)?;
+            read(i, &mut times)?;
             i += 1;
         }
         Ok(times)
     };
     thread::scope(|scope| {
-        let reader = scope.spawn(read);
+        let reader = scope.spawn(read_all);
         let done = work();
         is_over.store(true, Relaxed);
-        let times = reader.join().expect("no lookup panics");
+        let times = reader.join().expect("no reader panics");
         done.and(times)
     })
+}
+
+/// Returns an odd number of a key for `i`.
+fn odd(entries: &Entries, i: u64) -> u64 {
+    (entries.pick(i, 5) | 1).min(entries.count() / 2 * 2 - 1)
 }
 
 /// Returns an even number of a key for `i`.

@@ -21,7 +21,7 @@ use std::{path::Path, sync::Arc, time::Instant};
 /// Number of keys in a batch.
 const BATCH: u64 = 64;
 /// Size of a block, in bytes.
-const BLOCK_SIZE: u64 = 4096;
+pub(super) const BLOCK_SIZE: u64 = 4096;
 /// Percentages of lookups among mixed operations.
 const MIXES: [u64; 2] = [50, 90];
 
@@ -37,7 +37,7 @@ pub(super) fn run(scene: &mut Scene<'_>, map: &Map) -> Result<()> {
 }
 
 /// Writes a file of this size or a little more, to read from it what a map would.
-fn device_file(path: &Path, size: u64, seed: u64) -> Result<Arc<dyn BlockFile>> {
+pub(super) fn device_file(path: &Path, size: u64, seed: u64) -> Result<Arc<dyn BlockFile>> {
     let file = OsDisk.create(path, Access::Direct)?;
     let mut writer = Writer::new(file.clone(), Arc::new(Threads::new(1)));
     let block: Vec<u8> = noise(BLOCK_SIZE, seed).collect();
