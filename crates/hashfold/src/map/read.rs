@@ -84,11 +84,6 @@ fn push_lists(
     age
 }
 
-/// Number of reads of a group that are in flight at once: a lookup meanwhile waits for them at the device.
-const READS_AT_ONCE: usize = 8;
-/// Maximum number of blocks of a read.
-const READ_BLOCKS_MAX: usize = 16;
-
 /// Number of lists from which on their entries are settled before others come: ages have 16 bits, and a group
 /// has far fewer packets.
 const AGES_MAX: u16 = 1 << 15;
@@ -129,27 +124,21 @@ fn push_blocks(
     batch: &mut Batch,
 ) -> Result<()> {
     let blocks = stored.span_part(hashes);
-    let packets = stored.packets.iter().enumerate();
-    let packets = packets.map(|(i, packet)| (packet.id(id), 1, age + i as u16));
-    let oldest = age + stored.packets.len() as u16;
-    let pieces = blocks.clone().step_by(READ_BLOCKS_MAX).flat_map(|first| {
-        let count = READ_BLOCKS_MAX.min(blocks.end - first);
-        stored.span.iter().map(move |span| (span.id(first, id), count, oldest))
-    });
-    let places: Vec<(BlockId, usize, u16)> = packets.chain(pieces).collect();
-    let extent = |(first, count, _): &(BlockId, usize, u16)| Extent {
+    let span = stored.span.iter().filter(|_| !blocks.is_empty());
+    let span = span.map(|span| (span.id(blocks.start, id), blocks.len()));
+    let packets = stored.packets.iter().map(|packet| (packet.id(id), 1));
+    let places: Vec<(BlockId, usize)> = packets.chain(span).collect();
+    let extent = |(first, count): &(BlockId, usize)| Extent {
         offset: first.number * BLOCK_SIZE as u64,
         len: count * BLOCK_SIZE,
     };
-    places.chunks(READS_AT_ONCE).try_for_each(|places| {
-        // The device answers in an order of its own.
-        file.read_many(&mut places.iter().map(extent), &mut |i, bytes| {
-            let (first, _, age) = places[i];
-            let mut blocks = bytes.chunks_exact(BLOCK_SIZE).zip(first.number..);
-            blocks.try_for_each(|(bytes, number)| {
-                let id = BlockId { number, ..first };
-                push_block(file, (bytes, id, age), (hashes, seed, now), batch)
-            })
+    // The device answers in an order of its own.
+    file.read_many(&mut places.iter().map(extent), &mut |i, bytes| {
+        let (first, age) = (places[i].0, age + i as u16);
+        let mut blocks = bytes.chunks_exact(BLOCK_SIZE).zip(first.number..);
+        blocks.try_for_each(|(bytes, number)| {
+            let id = BlockId { number, ..first };
+            push_block(file, (bytes, id, age), (hashes, seed, now), batch)
         })
     })
 }
