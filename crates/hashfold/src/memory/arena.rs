@@ -24,8 +24,12 @@ const FIRST_LOG2: u32 = 16;
 /// Maximum number of bytes that are populated ahead.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 
-/// At most the resident bytes divided by this number are populated ahead.
+/// The resident bytes divided by this number are populated ahead.
 const AHEAD_PART: u64 = 64;
+
+/// Two steps are populated ahead if that is more, but no more than the resident bytes divided by this number: one is
+/// populated while the other is used.
+const AHEAD_PART_MIN: u64 = 16;
 
 /// Units of `UNIT` bytes, a multiple of a line and a divisor of 64 KiB.
 #[derive(Debug)]
@@ -87,6 +91,7 @@ impl<const UNIT: usize> Arena<UNIT> {
         while self.populated < end {
             self.populate_step()?;
         }
+        self.populate_ahead(end);
         Ok(())
     }
 
@@ -109,20 +114,26 @@ impl<const UNIT: usize> Arena<UNIT> {
         self.free.push(unit);
     }
 
-    /// Makes the next step of the last segment resident, and lets a job do so for steps ahead.
+    /// Makes the next step resident.
     fn populate_step(&mut self) -> Result<()> {
         let (index, start) = segment_of(self.populated);
         let len = segment_bytes(index);
         let step = Segment::step(len).min(len - start);
-        self.reserved.resize(self.populated + step as u64)?;
-        if index == self.segments.len() {
-            let segment = Segment::reserve(len).inspect_err(|_| self.give_back())?;
-            self.segments.push(segment);
-        }
+        self.reserve(index, step)?;
         let part = self.segments[index].part(start, step);
         part.populate().inspect_err(|_| self.give_back())?;
         self.populated += step as u64;
-        self.populate_ahead(index, start + step);
+        Ok(())
+    }
+
+    /// Reserves the next `len` bytes in the budget, and addresses for them in a segment.
+    fn reserve(&mut self, index: usize, len: usize) -> Result<()> {
+        self.reserved.resize(self.populated + len as u64)?;
+        if index == self.segments.len() {
+            let segment =
+                Segment::reserve(segment_bytes(index)).inspect_err(|_| self.give_back())?;
+            self.segments.push(segment);
+        }
         Ok(())
     }
 
@@ -132,16 +143,21 @@ impl<const UNIT: usize> Arena<UNIT> {
         debug_assert!(shrunk.is_ok());
     }
 
-    /// Spawns a job that populates steps behind `start` in a segment, unless the budget is exhausted.
-    fn populate_ahead(&mut self, index: usize, start: usize) {
-        let Some(executor) = self.executor.as_ref().filter(|executor| executor.width() > 0) else {
+    /// Spawns a job that populates the next steps, if few of those that are populated are not in use: bytes from
+    /// `end` on. Without memory for that, steps are populated when they are needed.
+    fn populate_ahead(&mut self, end: u64) {
+        let Some(executor) = self.executor.clone().filter(|executor| executor.width() > 0) else {
             return;
         };
+        let (index, start) = segment_of(self.populated);
         let len = segment_bytes(index);
-        let ahead = (self.populated / AHEAD_PART).min(AHEAD_BYTES_MAX) as usize;
         let step = Segment::step(len);
-        let ahead = (ahead / step * step).min(len - start);
-        if ahead > 0 && self.reserved.resize(self.populated + ahead as u64).is_ok() {
+        let two = (2 * step as u64).min(self.populated / AHEAD_PART_MIN);
+        let ahead =
+            (self.populated / AHEAD_PART).clamp(two, AHEAD_BYTES_MAX) as usize / step * step;
+        let ahead = ahead.min(len - start);
+        let is_due = ahead > 0 && self.populated - end <= ahead as u64 / 2;
+        if is_due && self.reserve(index, ahead).is_ok() {
             let part = self.segments[index].part(start, ahead);
             // An error is not reported: these bytes count as populated, and become resident at their first access. If
             // there is no memory then, the system ends the process; without this job, `populate_step` returns an error.

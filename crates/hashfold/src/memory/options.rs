@@ -38,8 +38,8 @@ pub struct MemoryOptions {
     /// reserved. A change that exceeds the budget fails with `Memory` and changes nothing. Unlimited by default.
     pub budget: MemoryBudget,
     /// An executor of jobs that populate memory ahead of its use, which shortens pauses: the first access to a large
-    /// page may take milliseconds. A shard has two areas of memory, with values in blocks three, and at most a 64th of
-    /// each, and 64 MiB, are populated ahead. None by default.
+    /// page may take milliseconds. A shard has two areas of memory, with values in blocks three, and of each, at most a
+    /// 64th (a 16th, if that is at most 4 MiB), and 64 MiB, are populated ahead. None by default.
     pub executor: Option<Arc<dyn Executor>>,
 }
 
