@@ -4,7 +4,7 @@
 mod commit;
 
 /// What the programs are built from.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "../../crates/hashfold/src",
     "../../crates/hashfold/Cargo.toml",
     "../../Cargo.toml",
@@ -12,6 +12,7 @@ const SOURCES: [&str; 11] = [
     "../peers",
     "../figures",
     "../voldemort",
+    "../java_maps",
     "../.cargo",
     "../Cargo.toml",
     "../Cargo.lock",

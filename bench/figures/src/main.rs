@@ -4,7 +4,8 @@
 //! - The post on Voldemort's read-only stores, *Building a terabyte-scale data cycle at LinkedIn with
 //!   Hadoop and Project Voldemort* (2009).
 //! - Bender et al., *Don't Thrash: How to Cache your Hash on Flash* (2011).
-//! - The posts of Aggregate Knowledge on HyperLogLog (2012 to 2013): counts and intersections.
+//! - The posts of Aggregate Knowledge on HyperLogLog (2012 to 2013): counts and intersections; and on their
+//!   Summarizer: queues between threads.
 //! - Jin et al., *SAL-Hashing: A Self-Adaptive Linear Hashing Index for SSDs* (2020), simulated.
 //!
 //! Each command writes JSON Lines and an SVG, with the paper's values beside ours. If the paper only draws
@@ -19,12 +20,12 @@
 //! cascade (filters) ───┤
 //! sal (a simulator) ───┤
 //! hll (sketches) ──────┤
+//! queues (pipelines) ──┤
 //! paper ───────────────┘
 //! ```
 
 mod builds;
 mod cascade;
-mod chart;
 mod construction;
 mod dice;
 mod growth;
@@ -36,6 +37,7 @@ mod measure;
 mod paper;
 mod pictures;
 mod queries;
+mod queues;
 mod sal;
 mod sheet;
 mod sizes;
@@ -49,7 +51,7 @@ mod urls;
 mod voldemort;
 
 use clap::{Args, Parser, Subcommand};
-use record::Run;
+use record::{Run, curves as chart};
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -71,7 +73,7 @@ struct Cli {
 #[derive(Args, Clone, Debug)]
 struct Options {
     /// Folder for results and charts; results/ect, results/store, results/voldemort, results/cascade,
-    /// results/sal or results/hll by default.
+    /// results/sal, results/hll or results/queues by default.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Folder for tables and their inputs, on the device to measure; a temporary folder in it is
@@ -154,6 +156,8 @@ enum Command {
     HllIntersections(HllRuns),
     /// The posts on HyperLogLog: bias and error of counts by the number of keys.
     HllSizes(HllSizes),
+    /// The post on the Summarizer: queues between threads, and events from parsers to summaries.
+    Queues(QueueRuns),
     /// Every figure and table.
     All,
     /// Write URL-like keys and their values to standard output, for `hashfold build - --format raw`.
@@ -293,6 +297,16 @@ struct HllSizes {
     runs: Option<u64>,
 }
 
+#[derive(Args, Clone, Debug, Default)]
+struct QueueRuns {
+    /// Items that are passed through each queue.
+    #[arg(long, value_name = "N")]
+    items: Option<u64>,
+    /// Events that are summarised.
+    #[arg(long, value_name = "N")]
+    events: Option<u64>,
+}
+
 #[derive(Args, Clone, Debug)]
 struct Urls {
     /// Number of keys.
@@ -337,6 +351,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Sal(traces) => sal::all(options, traces),
         Command::HllIntersections(runs) => hll::intersections(options, runs),
         Command::HllSizes(sizes) => hll::sizes(options, sizes),
+        Command::Queues(runs) => queues::queues(options, runs),
         Command::All => all(options),
         Command::Urls(urls) => items::write_urls(urls.count, urls.values, options.seed),
     }
@@ -362,7 +377,8 @@ fn all(options: &Options) -> Result<()> {
     cascade::tombstones(options, &CascadeKeys::default())?;
     sal::all(options, &SalTraces::default())?;
     hll::intersections(options, &HllRuns::default())?;
-    hll::sizes(options, &HllSizes::default())
+    hll::sizes(options, &HllSizes::default())?;
+    queues::queues(options, &QueueRuns::default())
 }
 
 fn main() -> ExitCode {

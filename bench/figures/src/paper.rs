@@ -1,5 +1,5 @@
-//! The values that the paper on entropy-coded tries and the post on Voldemort state, in text and
-//! tables.
+//! The values that the paper on entropy-coded tries and the posts on Voldemort and on the Summarizer state, in text
+//! and tables.
 
 /// The best build of a scheme: Tables 3 and 5.
 #[derive(Clone, Copy, Debug)]
@@ -190,3 +190,41 @@ pub const FLASH_LOOKUPS: [FlashLookups; 2] = [
 
 /// Random reads of 4 KiB per second of the paper's drive.
 pub const DEVICE_READS_PER_S: f64 = 3218.0;
+
+/// Messages parsed per second, as the post on the Summarizer states.
+#[derive(Clone, Copy, Debug)]
+pub struct Parsing {
+    pub queue: &'static str,
+    /// Network threads, which put messages into the queue.
+    pub producers: f64,
+    pub per_s: f64,
+}
+
+pub const PARSING: [Parsing; 2] = [
+    // The largest rate, with any number of network threads.
+    Parsing { queue: "no queue", producers: 4.0, per_s: 130e3 },
+    // Four network threads of 60,000 messages each, with the best number of parsers.
+    Parsing { queue: "a queue, four threads", producers: 4.0, per_s: 240e3 },
+];
+
+/// What a third consumer changes with an ArrayBlockingQueue: "a 50% drop in throughput".
+pub const THIRD_CONSUMER_PERCENT: f64 = -50.0;
+
+/// Events summarised per second, as the post states.
+#[derive(Clone, Copy, Debug)]
+pub struct Summarizing {
+    pub system: &'static str,
+    pub per_s: f64,
+}
+
+pub const SUMMARIZER: [Summarizing; 3] = [
+    Summarizing { system: "goal, v1", per_s: 200e3 },
+    Summarizing { system: "one lock, v1", per_s: 60e3 },
+    Summarizing { system: "one lock, v2", per_s: 10e3 },
+];
+
+/// What the post measured, for notes.
+pub const SUMMARIZER_NOTE: &str = "Java 6 and 7 with Netty; queues of 2048 messages between network threads and parsers, and \
+    between parsers and summaries; v1: CSV, v2: nested JSON";
+pub const SUMMARIZER_MACHINE: &str =
+    "production servers with Nehalem processors, not described further";

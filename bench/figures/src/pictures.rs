@@ -1,7 +1,7 @@
 //! The pictures of all commands, which can be drawn again from files of results.
 
 use crate::{
-    Command, Options, Result, cascade, construction, growth, hll, queries, sal,
+    Command, Options, Result, cascade, construction, growth, hll, queries, queues, sal,
     sheet::{self, Draw},
     sizes, tradeoff, updates, voldemort,
 };
@@ -26,8 +26,9 @@ const VOLDEMORT: &str = "results/voldemort";
 const CASCADE: &str = "results/cascade";
 
 const HLL: &str = "results/hll";
+const QUEUES: &str = "results/queues";
 
-const PICTURES: [Picture; 24] = [
+const PICTURES: [Picture; 27] = [
     picture(ECT, "fig3", sizes::draw_3),
     picture(ECT, "fig6", sizes::draw_6),
     picture(ECT, "fig7", construction::draw_7),
@@ -52,9 +53,12 @@ const PICTURES: [Picture; 24] = [
     picture(HLL, "hll-histograms", hll::draw_histograms),
     picture(HLL, "hll-sizes", hll::draw_sizes),
     picture(HLL, "hll-bias", hll::draw_bias),
+    picture(QUEUES, "queues", queues::draw),
+    picture(QUEUES, "queues-third", queues::draw_third),
+    picture(QUEUES, "queues-events", queues::draw_events),
 ];
 
-/// Draws the pictures of a command from the files of their results.
+/// Draws the pictures of a command from the files of their results; of all commands, those that have results.
 pub fn draw(command: &Command, options: &Options) -> Result<()> {
     let names = names(command);
     let is_wanted =
@@ -62,6 +66,9 @@ pub fn draw(command: &Command, options: &Options) -> Result<()> {
     for picture in PICTURES.iter().filter(is_wanted) {
         let folder = options.out.as_deref().unwrap_or(Path::new(picture.folder));
         let path = folder.join(format!("{}.jsonl", picture.name));
+        if matches!(command, Command::All) && !path.exists() {
+            continue;
+        }
         (picture.draw)(&sheet::read(&path)?, &path.with_extension("svg"))?;
     }
     if matches!(command, Command::Sal(_) | Command::All) {
@@ -92,6 +99,7 @@ fn names(command: &Command) -> &'static [&'static str] {
         Command::CascadeTombstones(_) => &["cascade-tombstones"],
         Command::HllIntersections(_) => &["hll-intersections", "hll-cut-offs", "hll-histograms"],
         Command::HllSizes(_) => &["hll-sizes", "hll-bias"],
+        Command::Queues(_) => &["queues", "queues-third", "queues-events"],
         Command::All | Command::Sal(_) | Command::Urls(_) => &[],
     }
 }

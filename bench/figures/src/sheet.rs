@@ -131,6 +131,10 @@ impl Sheet {
         self.run.note(name, value);
     }
 
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
     pub fn add(&mut self, row: Row) {
         self.rows.push(row);
     }

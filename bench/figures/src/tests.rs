@@ -205,6 +205,20 @@ fn errors_of_counts_are_drawn_and_are_those_of_theory() {
 }
 
 #[test]
+fn the_experiments_of_the_post_on_queues_are_drawn() {
+    check("queues", &["queues", "queues-third", "queues-events"], 1);
+    let folder = tempfile::tempdir().unwrap();
+    figures(folder.path(), "queues --items 5000 --events 3000").unwrap();
+    let read = |name: &str| Table::read(&folder.path().join(format!("{name}.jsonl")));
+    assert_eq!(read("queues").of(sheet::MEASURED).count(), 4 * 16);
+    assert_eq!(read("queues").of(sheet::OURS).count(), 16);
+    let events = read("queues-events");
+    assert_eq!(events.of(sheet::OURS).count(), 16);
+    let fullest = events.numbers(sheet::OURS, "fullest_queue_percent");
+    assert!(fullest.iter().all(|percent| (0.0..=100.0).contains(percent)), "{fullest:?}");
+}
+
+#[test]
 fn larger_buckets_take_fewer_bits() {
     let folder = tempfile::tempdir().unwrap();
     figures(folder.path(), "fig10").unwrap();

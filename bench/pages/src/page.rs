@@ -18,6 +18,8 @@
 //! `<!-- figures: FILE`, followed by lines of a name and what it means, is replaced by a table of
 //! these measurements of `hashfold bench`, and `<!-- circumstances: FILE -->` by machine, date, commit
 //! and options. A table whose file does not exist yet says that it waits for it.
+//!
+//! `<!-- chart: FILE`, followed by a line of the link and the title, is replaced by the picture if there is one.
 
 use crate::{
     Result,
@@ -49,7 +51,7 @@ pub fn refresh(document: &str, read: &Read<'_>) -> Result<String> {
 }
 
 fn next_directive(text: &str) -> Option<usize> {
-    let starts = ["<!-- table: ", "<!-- figures: ", "<!-- circumstances: "];
+    let starts = ["<!-- table: ", "<!-- figures: ", "<!-- circumstances: ", "<!-- chart: "];
     starts.iter().filter_map(|start| text.find(start)).min()
 }
 
@@ -58,9 +60,13 @@ fn write(directive: &str, read: &Read<'_>) -> Result<String> {
         directive.trim().lines().map(|line| line.split_once(": ").unwrap_or((line, "")));
     let (kind, file) = lines.next().ok_or("the directive is empty")?;
     let Some(text) = read(file)? else {
-        let is_table = kind != "circumstances";
+        let is_table = !["circumstances", "chart"].contains(&kind);
         return Ok(if is_table { format!("Not measured yet: `{file}`.\n") } else { String::new() });
     };
+    if kind == "chart" {
+        let (link, title) = lines.next().ok_or("expected LINK: TITLE")?;
+        return Ok(format!("![{title}]({link})\n"));
+    }
     let sheet = Sheet::parse(&text).map_err(|error| format!("{file}: {error}"))?;
     sheet.check().map_err(|error| format!("{file}: {error}"))?;
     let lines: Vec<(&str, &str)> = lines.collect();

@@ -105,6 +105,15 @@ fn a_table_waits_for_its_results() {
 }
 
 #[test]
+fn a_chart_is_shown_when_it_is_there() {
+    let chart = |file: &str| format!("<!-- chart: {file}\nx/{file}: Rates\n-->\n");
+    let [now, later] = ["r.jsonl", "later.jsonl"].map(chart);
+    let old = format!("{now}<!-- end -->\n{later}old\n<!-- end -->\n");
+    let new = format!("{now}![Rates](x/r.jsonl)\n<!-- end -->\n{later}<!-- end -->\n");
+    assert_eq!(page::refresh(&old, &results), Ok(new));
+}
+
+#[test]
 fn mistakes_in_a_document_are_named() {
     let cases = [
         ("<!-- table: r.jsonl\nspeed: x\n-->\n<!-- end -->\n", "no column speed"),

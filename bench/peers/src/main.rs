@@ -5,11 +5,12 @@
 //! `peers nightly` data sets that change under a reader, and `peers damage` the reactions of
 //! readers to damaged files. `peers filter` compares filters in memory, and `peers seen` sets of
 //! keys on the device that are larger than memory, `peers map` maps that change key by key, `peers serve`
-//! servers that answer from memory, `peers failover` clusters that lose a server, and `peers sketch` sketches
-//! that count distinct keys. Standard output is JSON Lines, standard error a
+//! servers that answer from memory, `peers failover` clusters that lose a server, `peers sketch` sketches
+//! that count distinct keys, and `peers memory` tables in memory. Standard output is JSON Lines, standard error a
 //! table for people; the same lines and charts (SVG) are written to a folder. `bench/README.md`
 //! explains the columns.
 
+mod curves;
 mod damage;
 mod data;
 mod dictionary;
@@ -19,8 +20,10 @@ mod hot;
 mod index;
 #[cfg(feature = "rocksdb")]
 mod librocksdb;
+mod limit;
 mod map;
 mod measure;
+mod memory;
 mod nightly;
 mod report;
 mod row;
@@ -68,6 +71,8 @@ enum Command {
     Failover(failover::Options),
     /// Sketches that count distinct keys: time per insert, bytes, errors of counts and intersections.
     Sketch(sketch::Options),
+    /// Tables in memory: puts, lookups, appends, bytes per key, the slowest million.
+    Memory(memory::Options),
 }
 
 /// The options of all commands.
@@ -114,6 +119,7 @@ impl Command {
             Command::Serve(options) => ("serve", &options.common),
             Command::Failover(options) => ("failover", &options.common),
             Command::Sketch(options) => ("sketch", &options.common),
+            Command::Memory(options) => ("memory", &options.common),
         }
     }
 
@@ -130,6 +136,7 @@ impl Command {
             Command::Serve(options) => serve::run(options),
             Command::Failover(options) => failover::run(options),
             Command::Sketch(options) => sketch::run(options),
+            Command::Memory(options) => memory::run(options),
         }
     }
 
@@ -150,6 +157,7 @@ impl Command {
             Command::Serve(options) => serve::report(options),
             Command::Failover(options) => failover::report(options),
             Command::Sketch(options) => sketch::report(options),
+            Command::Memory(options) => memory::report(options),
         })
     }
 
@@ -176,6 +184,11 @@ fn run(command: &Command) -> Result<()> {
         && options.alone.is_some()
     {
         return map::run_alone(options);
+    }
+    if let Command::Memory(options) = command
+        && options.alone.is_some()
+    {
+        return memory::run_alone(options);
     }
     if let Command::Serve(serve::Options { alone: Some(folder), .. }) = command {
         return serve::run_alone(folder);

@@ -66,12 +66,18 @@ pub fn reset_peak_memory() -> Result<()> {
     Ok(fs::write("/proc/self/clear_refs", "5")?)
 }
 
+/// Returns the RSS, mapped files included, in bytes.
+pub fn memory() -> Result<u64> {
+    Ok(status_field("/proc/self/status", "VmRSS:")? * 1024)
+}
+
 /// Returns the peak RSS since the last reset, mapped files included, in bytes.
 pub fn peak_memory() -> Result<u64> {
     Ok(status_field("/proc/self/status", "VmHWM:")? * 1024)
 }
 
-fn status_field(file: &str, name: &str) -> Result<u64> {
+/// Returns the number after a name in a file of `name number` lines.
+pub fn status_field(file: &str, name: &str) -> Result<u64> {
     let text = fs::read_to_string(file)?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|rest| rest.split_whitespace().next());

@@ -2,11 +2,16 @@
 
 use crate::{
     Result,
+    curves::{self, Curve},
     row::{Column, Row},
 };
 use record::{Bar, Limit, Panel, Run, Samples, draw, short};
 use serde_json::{Map, Value, json};
-use std::{fmt::Write as _, fs, path::Path};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// Name of the row of plain writes and reads, which bounds all others.
 pub const DEVICE: &str = "the bare device";
@@ -19,6 +24,8 @@ pub struct Report {
     /// Names of the charts, one for each data set; none if there is nothing to draw.
     charts: &'static [&'static str],
     pub rows: Vec<Row>,
+    /// The speed of some peers in the course of their work.
+    pub curves: Vec<Curve>,
 }
 
 impl Report {
@@ -31,7 +38,7 @@ impl Report {
         for (name, value) in options {
             run.note(name, value);
         }
-        Report { run, columns, charts, rows: Vec::new() }
+        Report { run, columns, charts, rows: Vec::new(), curves: Vec::new() }
     }
 
     /// Prints JSON Lines to standard output, and a table to standard error.
@@ -42,14 +49,18 @@ impl Report {
         eprint!("{}", self.table());
     }
 
-    /// Writes `name.jsonl`, and a chart for each data set.
+    /// Writes `name.jsonl`, and a chart for each data set. Curves are in `name-curves.jsonl`.
     pub fn save(&self, folder: &Path, name: &str) -> Result<()> {
         let rows: Vec<Map<String, Value>> = self.rows.iter().map(|row| self.json(row)).collect();
         self.run.write(&folder.join(format!("{name}.jsonl")), &rows)?;
+        if !self.curves.is_empty() {
+            let curves: Vec<Map<String, Value>> = self.curves.iter().map(Curve::to_json).collect();
+            self.run.write(&curves_path(folder, name), &curves)?;
+        }
         self.draw(folder, name)
     }
 
-    /// Replaces the rows by those of `name.jsonl`, to draw them.
+    /// Replaces the rows by those of `name.jsonl`, and curves by their file, to draw them.
     pub fn load(&mut self, folder: &Path, name: &str) -> Result<()> {
         let path = folder.join(format!("{name}.jsonl"));
         let text = fs::read_to_string(&path)
@@ -58,11 +69,20 @@ impl Report {
             Ok(Row::from_json(self.columns, &serde_json::from_str(line)?))
         };
         self.rows = text.lines().map(row).collect::<Result<_>>()?;
+        let path = curves_path(folder, name);
+        if path.exists() {
+            let text = fs::read_to_string(&path)?;
+            let curve = |line| -> Result<Curve> { Curve::from_json(&serde_json::from_str(line)?) };
+            self.curves = text.lines().map(curve).collect::<Result<_>>()?;
+        }
         Ok(())
     }
 
-    /// Draws a chart for each data set.
+    /// Draws a chart for each data set, and one of the curves.
     pub fn draw(&self, folder: &Path, name: &str) -> Result<()> {
+        if !self.curves.is_empty() {
+            curves::draw(&curves_path(folder, name).with_extension("svg"), &self.curves)?;
+        }
         for (data, chart) in self.data_sets().into_iter().zip(self.charts) {
             let panels: Vec<Panel> =
                 (0..self.columns.len()).filter_map(|i| self.panel(data, i)).collect();
@@ -144,6 +164,10 @@ impl Report {
     }
 }
 
+fn curves_path(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}-curves.jsonl"))
+}
+
 /// Returns the title of a chart: what a command compares, and the data set.
 fn title(command: &str, data: &str) -> String {
     let what = match command {
@@ -155,6 +179,7 @@ fn title(command: &str, data: &str) -> String {
         "filter" => "Filters in memory",
         "seen" => "Sets larger than memory",
         "map" => "Maps larger than memory",
+        "memory" => "Tables in memory",
         "sketch" => "Sketches with 16,384 registers",
         _ => command,
     };

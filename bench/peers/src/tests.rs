@@ -66,6 +66,7 @@ fn a_chart_is_drawn_alike_from_measurements_and_from_their_file() {
         "map",
         "serve",
         "failover",
+        "memory",
     ] {
         let error = draw(command).unwrap_err().to_string();
         assert!(error.contains("measure it first"), "{error}");
@@ -206,6 +207,67 @@ fn every_map_answers_right_and_leaves_nothing_behind() {
     report.save(folder.path(), "map").unwrap();
     let chart = std::fs::read_to_string(folder.path().join("map.svg")).unwrap();
     assert!(chart.contains("Durable commits of 64 threads"), "{chart}");
+}
+
+#[test]
+fn every_table_in_memory_answers_right_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = ["memory", "--keys", "20000", "--gets", "5000", "--scale", "10000"];
+    let report = run(&[&sizes[..], &["--part", "2000"]].concat(), folder.path());
+    let native = [
+        (cfg!(feature = "absl"), 2),
+        (cfg!(feature = "boost"), 1),
+        (cfg!(feature = "sparsehash"), 2),
+        (cfg!(feature = "tkrzw"), 1),
+        (cfg!(feature = "kyotocabinet"), 2),
+        (cfg!(feature = "berkeley"), 1),
+    ];
+    let native: usize = native.iter().filter(|(on, _)| *on).map(|(_, count)| count).sum();
+    // redis-server may not be installed.
+    assert!((11 + native..=12 + native).contains(&report.rows.len()), "{}", report.rows.len());
+    for row in &report.rows {
+        let figure = |name: &str| row.figures[report.column(name)].as_ref().map(Samples::median);
+        let rate = if row.data.starts_with("puts") { "put_per_s" } else { "append_per_s" };
+        let has = |name: &str| assert!(figure(name).is_some(), "{name}: {row:?}");
+        [rate, "slowest_part_s", "bytes_per_key", "peak_bytes_per_key"]
+            .iter()
+            .for_each(|name| has(name));
+        assert!(figure("slowest_by_median") >= Some(1.0), "{row:?}");
+        let is_single = row.data.starts_with("puts") && !row.peer.contains("two threads");
+        assert_eq!(figure("get_ns").is_some(), is_single, "{row:?}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    report.save(folder.path(), "memory").unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let curves = read("memory-curves.svg");
+    assert!(curves.contains("hashbrown of Vec:") && curves.contains("the slowest is marked"));
+    assert!(read("memory-puts.svg").contains("Puts of random keys"));
+    assert!(read("memory-appends.svg").contains("Appended records"));
+    // Charts come from files as from measurements.
+    let mut loaded = crate::memory::report(&memory_options());
+    loaded.load(folder.path(), "memory").unwrap();
+    loaded.draw(folder.path(), "memory").unwrap();
+    assert_eq!(read("memory-curves.svg"), curves);
+}
+
+#[test]
+fn a_table_that_has_no_time_stops_and_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = ["memory", "--keys", "20000", "--gets", "1000", "--scale", "10000"];
+    let stop = ["--seconds", "0", "--only", "Hashfold", "--only", "hashbrown"];
+    let report = run(&[&sizes[..], &stop].concat(), folder.path());
+    for row in &report.rows {
+        let done = row.figures[report.column("million_done")].as_ref().map(Samples::median);
+        let threads = if row.peer.contains("two threads") { 2.0 } else { 1.0 };
+        assert_eq!(done, Some(0.001 * threads), "{row:?}");
+    }
+}
+
+fn memory_options() -> crate::memory::Options {
+    match Cli::parse_from(["peers", "memory"]).command {
+        crate::Command::Memory(options) => options,
+        _ => unreachable!("the command is memory"),
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Results of measurements, in one form for all benchmarks: the circumstances, rows as JSON Lines, bar
-//! charts, charts of intervals, numbers as people write them, and conditions that a comparison needs.
+//! charts, charts of curves and of intervals, numbers as people write them, and conditions that a comparison needs.
 //!
 //! ```text
 //! a line of a file of results: {"data": …, "peer": …, "figure": {"median": …, "min": …, "max": …},
@@ -8,6 +8,7 @@
 
 mod chart;
 mod conditions;
+pub mod curves;
 mod intervals;
 mod number;
 mod run;

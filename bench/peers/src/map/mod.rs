@@ -16,7 +16,6 @@ mod engine;
 mod entries;
 mod fjall;
 mod hashfold;
-mod limit;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 mod redb;
@@ -27,12 +26,10 @@ mod times;
 #[cfg(feature = "tkrzw")]
 mod tkrzw;
 
-use self::{
-    columns::{COLUMNS, position},
-    limit::{Group, Limit},
-};
+use self::columns::{COLUMNS, position};
 use crate::{
     Common, Result,
+    limit::{Group, Limit},
     measure::{TemporaryFolder, settle},
     report::Report,
     row::Row,

@@ -13,12 +13,12 @@ use super::{
     Options, Place, commits,
     engine::{Changes, Engine, Key, Lookups, SIZE},
     entries::{Entries, Zipf, committed},
-    limit::Limit,
     times::{Clock, Times},
 };
 use crate::{
     Result,
     data::mix,
+    limit::Limit,
     measure::{
         Cost, disk_bytes_below, measure, peak_memory, reset_peak_memory, settle, written_bytes,
     },

@@ -19,7 +19,7 @@ use std::fs;
 
 #[cfg(test)]
 pub use self::servers::ALONE;
-pub use self::servers::{Server, serve_alone, start_redis, wait_until_open};
+pub use self::servers::{Server, serve_alone, start_redis, start_redis_with, wait_until_open};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {

@@ -1,10 +1,11 @@
 //! Servers in processes of their own, whose CPU time and memory are counted.
 
 use super::load::fill;
-use crate::{Result, data::Data};
+use crate::{Result, data::Data, measure::status_field};
 use hashfold::{Env, TableBuilder, TableOptions};
 use hashfold_server::Config;
 use std::{
+    ffi::OsStr,
     fs,
     io::{BufRead as _, BufReader},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -30,6 +31,9 @@ pub trait Server {
 
     /// Returns the memory of the server, mapped files included.
     fn memory_mib(&self) -> Result<f64>;
+
+    /// Returns the largest memory that the server has had.
+    fn peak_memory_mib(&self) -> Result<f64>;
 }
 
 /// A server in a process, which ends with this.
@@ -71,10 +75,18 @@ impl Server for Process {
     }
 
     fn memory_mib(&self) -> Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib: f64 = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib / 1024.0)
+        self.status_mib("VmRSS:")
+    }
+
+    fn peak_memory_mib(&self) -> Result<f64> {
+        self.status_mib("VmHWM:")
+    }
+}
+
+impl Process {
+    /// Returns a field of the status in mebibytes.
+    fn status_mib(&self, name: &str) -> Result<f64> {
+        Ok(status_field(&format!("/proc/{}/status", self.child.id()), name)? as f64 / 1024.0)
     }
 }
 
@@ -136,6 +148,14 @@ pub fn redis(program: &str, data: &Data) -> Result<Option<impl Server + use<>>> 
 
 /// Starts an empty Redis server without files; `None` if there is no such program.
 pub fn start_redis(program: &str) -> Result<Option<impl Server + use<>>> {
+    start_redis_with(program, &[])
+}
+
+/// Starts an empty Redis server without files, with more arguments; `None` if there is no such program.
+pub fn start_redis_with(
+    program: &str,
+    arguments: &[&OsStr],
+) -> Result<Option<impl Server + use<>>> {
     if program.is_empty() {
         return Ok(None);
     }
@@ -155,6 +175,7 @@ pub fn start_redis(program: &str) -> Result<Option<impl Server + use<>>> {
         "--appendonly",
         "no",
     ]);
+    command.args(arguments);
     let child = command.stdout(Stdio::null()).spawn()?;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let name = Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy());

@@ -1,6 +1,8 @@
 //! Charts of curves, as SVG.
 
-use crate::Result;
+pub use plotters::style::RGBColor;
+
+use crate::{Result, exact};
 use plotters::{
     coord::{
         Shift,
@@ -10,7 +12,6 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
-use record::exact;
 use std::{ops::Range, path::Path};
 
 /// Colours that people with red-green colour blindness can distinguish.
@@ -178,7 +179,7 @@ pub enum Look {
 
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Text of the legend, of one line or several.
+    /// Text of the legend, of one line or several; a series without a name is not in the legend.
     pub name: String,
     pub look: Look,
     pub colour: RGBColor,
@@ -254,7 +255,7 @@ impl Chart {
             series.draw(&area, &place)?;
         }
         let mut y = 24;
-        for series in &self.series {
+        for series in self.series.iter().filter(|series| !series.name.is_empty()) {
             series.draw_legend(&legend, y)?;
             y += LEGEND_LINE + SECOND_LINE * (series.name.lines().count() as i32 - 1);
         }

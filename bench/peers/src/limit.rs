@@ -14,8 +14,8 @@ const V2: &str = "/sys/fs/cgroup";
 
 /// A control group without processes, which is removed on drop.
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) folder: PathBuf,
+pub struct Group {
+    pub folder: PathBuf,
 }
 
 impl Group {
@@ -23,7 +23,7 @@ impl Group {
     ///
     /// # Errors
     /// There is no memory controller, or only root may make groups.
-    pub(super) fn create() -> Result<Group> {
+    pub fn create() -> Result<Group> {
         let name = format!("hashfold-peers-{}", std::process::id());
         let parent = if Path::new(V1).exists() { V1 } else { V2 };
         if parent == V2 {
@@ -55,14 +55,14 @@ impl Drop for Group {
 
 /// The limit of the group that this process is in.
 #[derive(Debug)]
-pub(super) struct Limit {
+pub struct Limit {
     folder: PathBuf,
     bytes: u64,
 }
 
 impl Limit {
     /// Moves this process to a group, and sets the limit of the group.
-    pub(super) fn join(group: &Path, bytes: u64) -> Result<Limit> {
+    pub fn join(group: &Path, bytes: u64) -> Result<Limit> {
         let limit = Limit { folder: group.to_owned(), bytes };
         write(&group.join("cgroup.procs"), "0")?;
         // Where these files exist, the limit bounds swapped memory, too.
@@ -82,7 +82,7 @@ impl Limit {
 
     /// Sets the limit. The system takes pages from the page cache first. A process with a larger heap
     /// ends as if the system had killed it.
-    pub(super) fn apply(&self) -> Result<()> {
+    pub fn apply(&self) -> Result<()> {
         /// Number of attempts: pages that are being written back cannot be taken at once.
         const ATTEMPTS: usize = 50;
         const PAUSE: Duration = Duration::from_millis(100);
@@ -99,7 +99,7 @@ impl Limit {
     }
 
     /// Removes the limit until [`Limit::apply`].
-    pub(super) fn lift(&self) -> Result<()> {
+    pub fn lift(&self) -> Result<()> {
         let (file, none) = self.file()?;
         write(&file, none)
     }
