@@ -280,7 +280,10 @@ fn fill(client: &mut Client) -> Vec<u32> {
     let value = "v".repeat(10_000);
     let (mut set, mut refused) = (Vec::new(), 0);
     // A page of one size has place for a few values when others are refused.
-    for i in (0..).take_while(|_| refused < 30) {
+    for i in 0.. {
+        if refused == 30 {
+            break;
+        }
         match client.call(&format!("SET k{i} {value}")).as_str() {
             "+OK" => set.push(i),
             error => {
