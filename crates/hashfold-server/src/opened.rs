@@ -4,7 +4,7 @@ use crate::{
     cluster::Cluster,
     command::CommandSet,
     config::{Config, DataConfig, UserConfig},
-    data::{DataSet, FilterHome, FilterKey, MapSettings, Space},
+    data::{DataSet, FilterHome, FilterKey, MapSettings, MemorySettings, Space},
     error::{StartError, wrong},
     user::{DEFAULT, Password, User},
 };
@@ -90,6 +90,17 @@ impl Opened {
         (config, env, cluster, memory): (&Config, &Env, &Cluster, &MemoryBudget),
         before: Option<&Opened>,
     ) -> Result<(), StartError> {
+        if entry.is_in_memory() {
+            if cluster.is_on() {
+                return Err(wrong(format!(
+                    "data set \"{name}\": data in memory are not served in a cluster"
+                )));
+            }
+            before.map_or(Ok(()), |before| before.check_not_in_memory(name))?;
+            let data = DataSet::open_memory(name, memory_settings(config, entry), (env, memory));
+            self.data.insert(name.to_owned(), Arc::new(data.map_err(StartError::Data)?));
+            return Ok(());
+        }
         let kind = Contents::of(env.disk.as_ref(), &entry.path).map_err(StartError::Data)?.kind();
         if kind == Some(Kind::Filter) {
             if cluster.is_on() {
@@ -137,6 +148,17 @@ impl Opened {
         let data = data.map_err(StartError::Data)?;
         self.data.insert(name.to_owned(), Arc::new(data));
         Ok(())
+    }
+
+    /// Refuses another entry of a data set in memory: it would begin without the changes that are not saved.
+    fn check_not_in_memory(&self, name: &str) -> Result<(), StartError> {
+        match self.entries.get(name).is_some_and(DataConfig::is_in_memory) {
+            true => Err(wrong(format!(
+                "data set \"{name}\": the entry of a data set in memory changes only when the server is started \
+                 again, or when the data set is removed, and added after another reload"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Refuses a folder that is open for writing under another name: it would be opened for reading only.
@@ -224,10 +246,22 @@ impl Opened {
     }
 }
 
+/// Returns how a data set in memory is served, by its entry.
+pub(crate) fn memory_settings(config: &Config, entry: &DataConfig) -> MemorySettings {
+    MemorySettings {
+        path: Some(entry.path.clone()).filter(|path| !path.as_os_str().is_empty()),
+        load: entry.load.clone(),
+        memory_bytes: entry.memory_bytes,
+        is_writable: entry.is_writable,
+        threads: config.threads,
+    }
+}
+
 /// Mends the file `CURRENT` of each store of a group: it says what can be served before the group can be seen.
 pub(crate) fn mend(config: &Config, env: &Env) {
     let is_of_group = config.deploy.is_some();
-    for (name, entry) in config.data.iter().filter(|_| is_of_group) {
+    let in_folders = config.data.iter().filter(|(_, entry)| !entry.is_in_memory());
+    for (name, entry) in in_folders.filter(|_| is_of_group) {
         let contents = Contents::of(env.disk.as_ref(), &entry.path);
         if contents.is_ok_and(|contents| contents.kind() == Some(Kind::Store)) {
             match mend_pointer(env, &entry.path) {

@@ -6,12 +6,12 @@ use crate::{
     change::Changer,
     cluster::Cluster,
     config::Config,
-    data::{DataSet, FilterTurns, warming},
+    data::{DataSet, FilterTurns, ServedMemory, warming},
     deploy::Deployment,
     error::{StartError, wrong},
     journal::Journal,
     network::{EventLoop, ValueMemory, check_free, listen},
-    opened::{Opened, Served, mend},
+    opened::{Opened, Served, memory_settings, mend},
     shared::Shared,
     tls::Certificates,
     topology,
@@ -58,7 +58,7 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A running server.
 ///
-/// Dropping it stops it: requests that were read are answered, filters and maps are made durable.
+/// Dropping it stops it: requests that were read are answered, filters and maps are made durable, data in memory are saved.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -94,11 +94,12 @@ fn check_sense(config: &Config) -> Result<(), StartError> {
     }
 }
 
-/// Returns a configuration that opens no filter for writing, and no map: only one process has a map open.
+/// Returns a configuration that opens no filter for writing, and no map: only one process has a map open. Nothing is
+/// loaded into memory.
 fn without_writing(config: &Config, env: &Env) -> Config {
     let mut config = Config { filters: None, ..config.clone() };
     let kind = |path: &Path| Contents::of(env.disk.as_ref(), path).ok()?.kind();
-    config.data.retain(|_, data| kind(&data.path) != Some(Kind::Map));
+    config.data.retain(|_, data| !data.is_in_memory() && kind(&data.path) != Some(Kind::Map));
     config.data.values_mut().for_each(|data| data.is_writable = false);
     config
 }
@@ -233,6 +234,9 @@ impl Server {
         let (memory, _buffers) = memory_of(config)?;
         let opened = Opened::open(&without_writing(config, env), env, &cluster, &memory, None)?;
         opened.users(config)?;
+        for entry in config.data.values().filter(|entry| entry.is_in_memory()) {
+            ServedMemory::check(&memory_settings(config, entry), env).map_err(StartError::Data)?;
+        }
         opened.data.values().try_for_each(|data| data.check_open()).map_err(StartError::Data)?;
         let views = opened.data.values().filter_map(|data| data.view());
         for view in views {
@@ -362,7 +366,8 @@ impl Server {
     /// start.
     ///
     /// # Errors
-    /// The configuration contradicts itself, or a data set cannot be opened; nothing is changed.
+    /// The configuration contradicts itself, changes the entry of a data set in memory, or a data set cannot be opened;
+    /// nothing is changed.
     pub fn reload(&self, config: &Config) -> Result<(), StartError> {
         let mut following = self.lock_following();
         let _slots = self.shared.cluster.hold();
@@ -396,7 +401,7 @@ impl Server {
         shared.access.replace(&config.admin);
         for data in &data {
             if let Err(error) = data.end() {
-                warn!(map = %data.name(), %error, "closed without its last changes");
+                warn!(data = %data.name(), %error, "closed without its last changes");
             }
         }
         for filter in &filters {
@@ -423,10 +428,10 @@ impl Server {
         drain
     }
 
-    /// Stops the server: requests that were read are answered, filters and maps are made durable.
+    /// Stops the server: requests that were read are answered, filters and maps are made durable, data in memory are saved.
     ///
     /// # Errors
-    /// A filter or a map cannot be made durable.
+    /// A filter or a map cannot be made durable, or data in memory cannot be saved.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }
@@ -449,11 +454,12 @@ impl Server {
         let filters = self.shared.filters();
         let flushed = filters.iter().map(|filter| filter.flush()).fold(Ok(()), Result::and);
         let closed = self.shared.maps().map(|map| map.close()).fold(Ok(()), Result::and);
+        let saved = self.shared.memories().map(|memory| memory.close()).fold(Ok(()), Result::and);
         // A transfer may take some time to end; filters are durable before.
         if let Some(Following { thread, stop }) = following {
             self.join(vec![thread], &stop);
         }
-        flushed.and(closed)
+        flushed.and(closed).and(saved)
     }
 
     /// Waits until threads have ended, which `stop` tells them to.
@@ -560,8 +566,8 @@ fn look_for_versions(shared: &Shared, stop: &Signal) {
     });
 }
 
-/// Makes changes of filters and maps durable, looks for those of other processes, and removes filters that have
-/// expired, until the server stops.
+/// Makes changes of filters and maps durable, looks for those of other processes, removes filters that have expired, and
+/// compacts data in memory, until the server stops.
 fn keep_filters(shared: &Shared, stop: &Signal) {
     let mut next_sync = shared.now() + SYNC_INTERVAL;
     repeat(shared, stop, |now| {
@@ -578,6 +584,7 @@ fn keep_filters(shared: &Shared, stop: &Signal) {
         }
         if syncs {
             shared.maps().for_each(|map| map.sync_each_second());
+            shared.memories().for_each(|memory| memory.compact_if_sparse());
         }
         shared.dumps.forget_idle(now);
         if let Some(home) = &shared.filter_home {

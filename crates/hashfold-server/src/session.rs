@@ -106,7 +106,7 @@ impl Session {
         self.fixed = None;
         self.limits = match &user {
             None => &Limits::STRANGER,
-            Some(user) if user.all_spaces().any(|space| space.has_map()) => &Limits::MAP,
+            Some(user) if user.all_spaces().any(|space| space.takes_values()) => &Limits::MAP,
             Some(_) => &Limits::CLIENT,
         };
         if let Some(user) = &user {

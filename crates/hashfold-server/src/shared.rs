@@ -7,7 +7,7 @@ use crate::{
     cluster::Cluster,
     command::{Command, Flag},
     config::Config,
-    data::{DataSet, Dumps, FilterHome, FilterKey, FilterTurns, ServedMap, View},
+    data::{DataSet, Dumps, FilterHome, FilterKey, FilterTurns, ServedMap, ServedMemory, View},
     deploy::Deployment,
     latency_events::LatencyEvents,
     logins::Logins,
@@ -117,12 +117,12 @@ impl Shared {
         self.served.load_full()
     }
 
-    /// Returns the tables, stores and maps that are served now, in the order of their names.
+    /// Returns the tables, stores, maps and data sets in memory that are served now, in the order of their names.
     pub(crate) fn data(&self) -> Vec<Arc<DataSet>> {
         self.served.load().opened.data.values().cloned().collect()
     }
 
-    /// Returns the current view of each table, store and map that has one.
+    /// Returns the current view of each of these that has one.
     pub(crate) fn views(&self) -> impl Iterator<Item = (Arc<DataSet>, Arc<View>)> {
         self.data().into_iter().filter_map(|data| {
             let view = data.view()?;
@@ -133,6 +133,11 @@ impl Shared {
     /// Returns the maps that are served now.
     pub(crate) fn maps(&self) -> impl Iterator<Item = Arc<ServedMap>> {
         self.data().into_iter().filter_map(|data| data.map())
+    }
+
+    /// Returns the data sets in memory that are served now.
+    pub(crate) fn memories(&self) -> impl Iterator<Item = Arc<ServedMemory>> {
+        self.data().into_iter().filter_map(|data| data.memory())
     }
 
     /// Whether a store has no version yet.

@@ -400,6 +400,10 @@ pub(crate) struct ServeBench {
     #[arg(long, default_value = "20e6", value_parser = units::parse_count, value_name = "N")]
     pub(crate) flash_keys: u64,
 
+    /// Keys of the data set in memory that is appended to; needs 90 bytes of memory per key, and 220 in redis-server
+    #[arg(long, default_value = "2e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) chains: u64,
+
     /// Keys of the table that a server starts with
     #[arg(long, default_value = "100e6", value_parser = units::parse_count, value_name = "N")]
     pub(crate) start_keys: u64,
@@ -425,7 +429,7 @@ pub(crate) struct ServeBench {
     pub(crate) dir: PathBuf,
 
     /// Group to measure; may be repeated [default: all]
-    #[arg(long, value_name = "GROUP", value_parser = ["get", "set", "map", "overload", "filter", "memory", "start", "publish", "fetch", "resume"])]
+    #[arg(long, value_name = "GROUP", value_parser = ["get", "set", "map", "append", "overload", "filter", "memory", "start", "publish", "fetch", "resume"])]
     pub(crate) only: Vec<String>,
 
     /// Number of rounds; more than one print medians and ranges, at the end

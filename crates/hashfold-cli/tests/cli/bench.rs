@@ -304,7 +304,7 @@ fn the_sketch_benchmark_prints_each_figure() {
 fn the_serve_benchmark_prints_each_figure() {
     let work = Work::new();
     let sizes = "--keys 20000 --flash-keys 20000 --start-keys 10000 --requests 4000 --data 6MiB";
-    let counts = "--publishes 1 --idle 20";
+    let counts = "--publishes 1 --idle 20 --chains 20000";
     let figures = figures(&work, &format!("bench serve {sizes} {counts} --dir bench --json"));
     let names = [
         "serve.get.ram.p1.per_core_s",
@@ -320,6 +320,9 @@ fn the_serve_benchmark_prints_each_figure() {
         "serve.map.flash.p8.per_s",
         "serve.map.flash.iops_fraction",
         "serve.map.flash.rss_mib",
+        "serve.append.records_s",
+        "serve.append.interval_ratio",
+        "serve.append.rss_mib",
         "serve.overload.peak_fraction",
         "serve.overload.memory_mib",
         "serve.filter.madd.items_s",

@@ -19,7 +19,12 @@ struct Serving {
 impl Serving {
     /// Starts a server on a free port, and waits until it listens.
     fn start(work: &Work, arguments: &str) -> Serving {
-        let mut command = work.command(&format!("serve {arguments} --listen 127.0.0.1:0 --json"));
+        Serving::run(work, &format!("serve {arguments} --listen 127.0.0.1:0 --json"))
+    }
+
+    /// Starts a server with a command, which prints JSON, and waits until it listens.
+    fn run(work: &Work, command: &str) -> Serving {
+        let mut command = work.command(command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -112,6 +117,27 @@ fn a_filter_that_clients_change_is_durable_when_the_server_stops() {
     assert_eq!(serving.stop("-TERM").0, Some(0));
     let outcome = work.run("filter contains made/urls a b");
     assert_eq!((outcome.code, outcome.text()), (1, "a\n"), "{outcome:?}");
+}
+
+#[test]
+fn data_in_memory_are_a_version_of_a_store_when_the_server_stops() {
+    let work = Work::new();
+    work.write(
+        "s.toml",
+        "listen = ['127.0.0.1:0']\n[data.clicks]\nkind = 'memory'\nmemory = '16MiB'\npath = 'clicks'\n",
+    );
+    for (records, size) in [("ab", 2), ("abab", 4)] {
+        let serving = Serving::run(&work, "serve --config s.toml --json");
+        serving.check("APPEND eve ab\r\n", &format!(":{size}\r\n"));
+        assert_eq!(serving.stop("-TERM").0, Some(0));
+        let outcome = work.ok("get clicks eve");
+        assert!(outcome.text().contains(&format!("\"{records}\"")), "{outcome:?}");
+    }
+    work.ok("serve --config s.toml --check");
+    work.write("s.toml", "[data.clicks]\nkind = 'memory'\nmemory = '1MiB'\n");
+    let outcome = work.run("serve --config s.toml --check");
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("expected at least 8388608 bytes"), "{outcome:?}");
 }
 
 #[test]

@@ -282,6 +282,7 @@ fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
     let port = config.listen.first().map_or(0, std::net::SocketAddr::port);
     let cluster = if call.shared.cluster.is_on() { "yes" } else { "no" };
     let view = call.session.view().ok().flatten();
+    let in_memory = view.as_ref().and_then(|view| view.memory().map(|it| it.memory_bytes()));
     let durability = view.and_then(|view| view.map().map(|map| map.durability()));
     vec![
         ("appendfsync", durability.map_or("everysec", MapDurability::of_redis).into()),
@@ -294,7 +295,7 @@ fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
             call.shared.latency_events.threshold_ms.load(Relaxed).to_string(),
         ),
         ("maxclients", config.clients_max.to_string()),
-        ("maxmemory", config.memory_bytes.to_string()),
+        ("maxmemory", in_memory.unwrap_or(config.memory_bytes).to_string()),
         ("maxmemory-clients", config.client_memory_bytes.to_string()),
         ("maxmemory-policy", "noeviction".into()),
         ("port", port.to_string()),

@@ -1,8 +1,8 @@
-//! `WAIT` and `WAITAOF`: whether changes are durable, and on other servers.
+//! `WAIT` and `WAITAOF`: whether changes are durable, and on other servers. `SAVE`: data in memory as a version.
 
 use super::{
     NOT_AN_INTEGER,
-    entry::{Arguments, Call, Command, Group, Now, Run, Work},
+    entry::{Arguments, Call, Command, Flag, Group, Now, Run, Work},
 };
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -14,6 +14,9 @@ pub(super) const COMMANDS: &[Command] = &[
         "Waits until all changes are durable.",
         Run::Job(wait_durable),
     ),
+    Command::new("save", 1, Group::Server, "Saves data in memory as a version.", Run::Job(save))
+        .with(Flag::Admin)
+        .with(Flag::NoMulti),
 ];
 
 const WAIT: Now = |call| match check(&call.arguments, 1) {
@@ -53,6 +56,19 @@ fn wait_durable(call: &mut Call<'_, '_>) -> Result<Work, String> {
                 reply.integer(0);
             }
             Err(error) => reply.error(&format!("MISCONF changes cannot be made durable: {error}")),
+        })
+    }))
+}
+
+fn save(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let memory = call.session.view()?.and_then(|view| view.memory().cloned());
+    let memory = memory
+        .ok_or("ERR SAVE is for data sets in memory: maps and filters are durable as they are")?;
+    Ok(Box::new(move || {
+        let saved = memory.save();
+        Box::new(move |_, reply| match saved {
+            Ok(_) => reply.simple("OK"),
+            Err(error) => reply.error(&error),
         })
     }))
 }

@@ -1,11 +1,11 @@
 //! What commands on keys of any type see and change: the strings of a data set, and the filters beside them.
 
 use super::entry::{Arguments, Command};
-use crate::data::{FilterChange, FilterKey, Space, TurnGroup, Unit, View};
+use crate::data::{FilterChange, FilterKey, MemoryUnit, Space, TurnGroup, Unit, View};
 use hashfold::{ErrorClass, map::Expiring};
 use std::sync::Arc;
 
-/// The strings of a data set, as commands on keys of any type see and change them. An error is the reply.
+/// The strings of a data set, as commands see and change them. An error is the reply.
 pub(crate) trait Strings {
     /// Returns the time in milliseconds since 1970.
     fn now_ms(&self) -> u64;
@@ -13,8 +13,11 @@ pub(crate) trait Strings {
     /// Returns the value of a key.
     fn get(&mut self, key: &[u8]) -> Result<Option<&Expiring>, String>;
 
-    /// Puts a value.
-    fn put(&mut self, key: &[u8], value: Expiring) -> Result<(), String>;
+    /// Refuses a key or a value that is too long.
+    fn check(&self, key: &[u8], value: &[u8]) -> Result<(), String>;
+
+    /// Puts a value that expires at a time, in milliseconds since 1970; one that has expired deletes the key.
+    fn put(&mut self, key: &[u8], value: Vec<u8>, expires_at: Option<u64>) -> Result<(), String>;
 
     /// Deletes a key.
     fn delete(&mut self, key: &[u8]) -> Result<(), String>;
@@ -24,6 +27,12 @@ pub(crate) trait Strings {
 
     /// Deletes all keys that can be deleted.
     fn clear(&mut self) -> Result<(), String>;
+
+    /// Makes the transactions null that watch a key, also if it is as it was.
+    fn note_change(&mut self, key: &[u8]);
+
+    /// Whether changes are refused for now, because the last ones could not be made durable.
+    fn refuses_changes(&self) -> bool;
 }
 
 impl Strings for Unit<'_> {
@@ -35,8 +44,12 @@ impl Strings for Unit<'_> {
         Unit::get(self, key)
     }
 
-    fn put(&mut self, key: &[u8], value: Expiring) -> Result<(), String> {
-        Unit::put(self, key, value.value, value.expires_at)
+    fn check(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        Unit::check(self, key, value)
+    }
+
+    fn put(&mut self, key: &[u8], value: Vec<u8>, expires_at: Option<u64>) -> Result<(), String> {
+        Unit::put(self, key, value, expires_at)
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), String> {
@@ -54,10 +67,59 @@ impl Strings for Unit<'_> {
     fn clear(&mut self) -> Result<(), String> {
         Unit::clear(self)
     }
+
+    fn note_change(&mut self, key: &[u8]) {
+        Unit::note_change(self, key);
+    }
+
+    fn refuses_changes(&self) -> bool {
+        Unit::refuses_changes(self)
+    }
 }
 
-/// The strings of a table, a store, or a map that is served for reading: commands are refused that are about one
-/// of them.
+impl Strings for MemoryUnit<'_> {
+    fn now_ms(&self) -> u64 {
+        MemoryUnit::now_ms(self)
+    }
+
+    fn get(&mut self, key: &[u8]) -> Result<Option<&Expiring>, String> {
+        Ok(MemoryUnit::get(self, key))
+    }
+
+    fn check(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        MemoryUnit::check(key, value)
+    }
+
+    fn put(&mut self, key: &[u8], value: Vec<u8>, expires_at: Option<u64>) -> Result<(), String> {
+        MemoryUnit::put(self, key, value, expires_at)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), String> {
+        MemoryUnit::delete(self, key);
+        Ok(())
+    }
+
+    fn delete_hidden(&mut self, key: &[u8]) -> Result<(), String> {
+        MemoryUnit::delete(self, key);
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), String> {
+        MemoryUnit::clear(self);
+        Ok(())
+    }
+
+    fn note_change(&mut self, key: &[u8]) {
+        MemoryUnit::note_change(self, key);
+    }
+
+    fn refuses_changes(&self) -> bool {
+        false
+    }
+}
+
+/// The strings of a table, a store, or a map or data set in memory that is served for reading: commands are refused that
+/// are about one of them.
 pub(crate) struct FixedStrings {
     /// The data, or the error reply if there are none yet.
     pub(crate) view: Result<Option<Arc<View>>, String>,
@@ -83,7 +145,11 @@ impl Strings for FixedStrings {
         if is_there { Err(self.refusal.clone()) } else { Ok(None) }
     }
 
-    fn put(&mut self, _: &[u8], _: Expiring) -> Result<(), String> {
+    fn check(&self, _: &[u8], _: &[u8]) -> Result<(), String> {
+        Err(self.refusal.clone())
+    }
+
+    fn put(&mut self, _: &[u8], _: Vec<u8>, _: Option<u64>) -> Result<(), String> {
         Err(self.refusal.clone())
     }
 
@@ -97,6 +163,12 @@ impl Strings for FixedStrings {
 
     fn clear(&mut self) -> Result<(), String> {
         if self.has_home { Ok(()) } else { Err(self.refusal.clone()) }
+    }
+
+    fn note_change(&mut self, _: &[u8]) {}
+
+    fn refuses_changes(&self) -> bool {
+        true
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     edit::{FilterEdit, Strings},
     lookup::Lookup,
 };
-use crate::{data::Unit, protocol::Reply, session::Session, shared::Shared};
+use crate::{protocol::Reply, session::Session, shared::Shared};
 use std::ops::Range;
 
 /// A property of a command, as `COMMAND INFO` gives it.
@@ -127,8 +127,8 @@ pub(crate) type BeginLogin = fn(&mut Call<'_, '_>) -> Result<Login, String>;
 /// Reads the arguments of a lookup; an error is the reply.
 pub(crate) type Parse = fn(&Arguments<'_>) -> Result<Lookup, String>;
 
-/// Reads and changes keys of a map; an error is the reply, and nothing is changed then.
-pub(crate) type Change = fn(&mut MapCall<'_, '_, '_>) -> Result<(), String>;
+/// Reads and changes strings; an error is the reply, and nothing is changed then.
+pub(crate) type Change = fn(&mut StringCall<'_, '_>) -> Result<(), String>;
 
 /// Reads and changes keys of any type; an error is the reply, and nothing is changed then.
 pub(crate) type ChangeKeys = fn(&mut KeyCall<'_, '_>) -> Result<(), String>;
@@ -151,11 +151,11 @@ pub(crate) enum Run {
     Now(Now),
     /// Reads arguments, and is answered when its keys were looked up. An error is the reply.
     Lookup(Parse),
-    /// Reads and changes keys of a map, on the map's thread. Other data sets refuse it.
+    /// Reads and changes keys of a map, on the map's thread, or of a data set in memory. Other data sets refuse it.
     Change(Change),
-    /// Reads keys, and keeps what it has computed in a map that clients change. Elsewhere it is a lookup.
+    /// Reads keys, and keeps what it has computed in a map or in memory that clients change. Elsewhere it is a lookup.
     ChangeOrLookup(Change, Parse),
-    /// Reads and changes keys of any type: strings of a map, on the map's thread, and filters everywhere.
+    /// Reads and changes keys of any type: strings of a map or in memory, as above, and filters everywhere.
     Keys(ChangeKeys),
     /// Watches keys: those of a map on the map's thread.
     Watch,
@@ -363,16 +363,16 @@ pub(crate) struct Call<'a, 'b> {
     pub(crate) reply: &'a mut Reply<'b>,
 }
 
-/// One call of a command that changes a map.
-pub(crate) struct MapCall<'a, 'b, 's> {
+/// One call of a command that changes strings: of a map, or of a data set in memory.
+pub(crate) struct StringCall<'a, 'b> {
     /// The command's name, as errors give it.
     pub(crate) name: &'a str,
     pub(crate) arguments: Arguments<'a>,
-    pub(crate) unit: &'a mut Unit<'s>,
+    pub(crate) strings: &'a mut dyn Strings,
     pub(crate) reply: &'a mut Reply<'b>,
 }
 
-impl MapCall<'_, '_, '_> {
+impl StringCall<'_, '_> {
     /// Replies `OK`.
     pub(crate) fn ok(&mut self) -> Result<(), String> {
         self.reply.simple("OK");
@@ -387,7 +387,7 @@ impl MapCall<'_, '_, '_> {
 
     /// Replies with the value of a key, or null.
     pub(crate) fn value(&mut self, key: &[u8]) -> Result<(), String> {
-        match self.unit.get(key)? {
+        match self.strings.get(key)? {
             Some(value) => self.reply.bulk(&value.value),
             None => self.reply.null(),
         }

@@ -1,7 +1,6 @@
 //! Commands that say when keys expire: `EXPIRE` and its relatives, `PERSIST`.
 
 use super::entry::{Arguments, ChangeKeys, Command, Group, KeyCall, Run};
-use hashfold::map::Expiring;
 
 pub(super) const COMMANDS: &[Command] = &[
     one("expire", -3, "Makes a key expire after seconds.", |call| expire(call, 1000, true)),
@@ -99,7 +98,7 @@ fn expire_string(
     };
     match at <= now {
         true => call.strings.delete(key)?,
-        false => call.strings.put(key, Expiring { expires_at: Some(at as u64), ..old })?,
+        false => call.strings.put(key, old.value, Some(at as u64))?,
     }
     Ok(true)
 }
@@ -115,7 +114,7 @@ fn persist(call: &mut KeyCall<'_, '_>) -> Result<(), String> {
     match call.strings.get(key)?.filter(|old| old.expires_at.is_some()).cloned() {
         None => call.integer(0),
         Some(old) => {
-            call.strings.put(key, Expiring { expires_at: None, ..old })?;
+            call.strings.put(key, old.value, None)?;
             call.integer(1)
         }
     }

@@ -5,6 +5,7 @@ use super::{
     table::TABLE,
 };
 use crate::{
+    data::memory_write_failed,
     process::{CpuTime, Memory},
     protocol::Reply,
     shared::Shared,
@@ -40,6 +41,26 @@ pub(super) const MEMORY_STATS: Command = Command::new(
     "Returns the memory of the server.",
     Run::Now(memory_stats),
 );
+
+/// `MEMORY PURGE`.
+pub(super) const MEMORY_PURGE: Command = Command::new(
+    "purge",
+    2,
+    Group::Server,
+    "Moves values in memory together, so that there is room for others.",
+    Run::Job(memory_purge),
+);
+
+fn memory_purge(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let memory = call.session.view()?.and_then(|view| view.memory().cloned());
+    Ok(Box::new(move || {
+        let compacted = memory.map_or(Ok(()), |memory| memory.compact());
+        Box::new(move |_, reply| match compacted {
+            Ok(()) => reply.simple("OK"),
+            Err(error) => reply.error(&memory_write_failed(&error)),
+        })
+    }))
+}
 
 /// Writes the modules whose commands the server knows.
 pub(super) fn modules(reply: &mut Reply<'_>) {
@@ -189,7 +210,8 @@ fn memory(shared: &Shared, text: &mut String) {
 fn persistence(shared: &Shared, text: &mut String) {
     line(text, "loading", u8::from(shared.is_loading()));
     line(text, "async_loading", 0);
-    line(text, "rdb_changes_since_last_save", 0);
+    let unsaved: u64 = shared.memories().map(|memory| memory.unsaved()).sum();
+    line(text, "rdb_changes_since_last_save", unsaved);
     line(text, "aof_enabled", u8::from(shared.maps().next().is_some()));
     let failed = shared.maps().any(|map| map.sync_error().is_some());
     line(text, "aof_last_write_status", if failed { "err" } else { "ok" });
@@ -329,6 +351,23 @@ fn data(shared: &Shared, text: &mut String) {
                 data.name(),
                 map.durability().name(),
                 u8::from(map.refusal().is_none()),
+            );
+        }
+    }
+    for (data, view) in shared.views() {
+        if let Some(memory) = view.memory() {
+            let stats = memory.stat();
+            let _ = write!(
+                text,
+                "memory_{}:keys={},data_bytes={},used_bytes={},page_bytes={},memory={},unsaved={},writable={}\r\n",
+                data.name(),
+                stats.keys,
+                stats.data_bytes,
+                stats.bytes,
+                stats.page_bytes,
+                memory.memory_bytes(),
+                memory.unsaved(),
+                u8::from(memory.refusal().is_none()),
             );
         }
     }

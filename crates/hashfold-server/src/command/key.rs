@@ -1,4 +1,4 @@
-//! Commands that remove, rename and copy keys, whatever they are: strings of a map, and filters.
+//! Commands that remove, rename and copy keys, whatever they are: strings of a map or in memory, and filters.
 
 use super::{
     NOT_AN_INTEGER, SYNTAX_ERROR,
@@ -93,7 +93,7 @@ fn move_value(call: &mut KeyCall<'_, '_>, replaces: bool) -> Result<bool, String
 /// Puts a value in place of whatever has the key.
 fn put_over(call: &mut KeyCall<'_, '_>, key: &[u8], value: Expiring) -> Result<(), String> {
     call.filters.remove(key)?;
-    call.strings.put(key, value)
+    call.strings.put(key, value.value, value.expires_at)
 }
 
 /// Returns whether `COPY` replaces a value.

@@ -78,6 +78,7 @@ const MEMORY: &[Command] = &[
     .keys(2, 2, 1)
     .syntax("<key> [SAMPLES <count>]"),
     super::info::MEMORY_STATS,
+    super::info::MEMORY_PURGE,
     super::help::HELP,
 ];
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  arguments ─ Table::find → Command ─ check → run:  Now     answered by the network thread at once
 //!                                                    Lookup  answered with others by one get_many
-//!                                                    Change  done by the thread of a map, with others
+//!                                                    Change  done by the thread of a map, with others, or in memory
 //!                                                    Job     answered by a thread that may wait for the device
 //!                                                    Exec    runs the calls that MULTI has queued
 //! ```
@@ -36,9 +36,10 @@ mod versions;
 pub(crate) use self::{
     acl::{Refusal, refusal},
     client::describe,
-    edit::{FilterEdit, FixedStrings, turn_groups},
+    edit::{FilterEdit, FixedStrings, Strings, turn_groups},
     entry::{
-        Arguments, Call, Command, Flag, JobReply, KeyCall, Keys, Login, MapCall, Run, Work, inside,
+        Arguments, Call, Command, Flag, JobReply, KeyCall, Keys, Login, Run, StringCall, Work,
+        inside,
     },
     keyspace::type_of,
     lookup::{Lookup, Value, Values},

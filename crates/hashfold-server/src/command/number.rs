@@ -2,7 +2,7 @@
 
 use super::{
     NOT_AN_INTEGER,
-    entry::{Change, Command, Group, MapCall, Run},
+    entry::{Change, Command, Group, Run, StringCall},
 };
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -20,14 +20,14 @@ const fn one(name: &'static str, arity: i32, summary: &'static str, run: Change)
         .keys(1, 1, 1)
 }
 
-fn subtract(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn subtract(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let less = call.arguments.integer(2)?;
     add(call, less.checked_neg().ok_or("ERR decrement would overflow")?)
 }
 
-fn add(call: &mut MapCall<'_, '_, '_>, more: i64) -> Result<(), String> {
+fn add(call: &mut StringCall<'_, '_>, more: i64) -> Result<(), String> {
     let key = call.arguments.at(1);
-    let (before, expires_at) = match call.unit.get(key)? {
+    let (before, expires_at) = match call.strings.get(key)? {
         None => (0, None),
         Some(old) => {
             let number = crate::protocol::number(&old.value).ok_or(NOT_AN_INTEGER)?;
@@ -35,13 +35,13 @@ fn add(call: &mut MapCall<'_, '_, '_>, more: i64) -> Result<(), String> {
         }
     };
     let sum = before.checked_add(more).ok_or("ERR increment or decrement would overflow")?;
-    call.unit.put(key, sum.to_string().into_bytes(), expires_at)?;
+    call.strings.put(key, sum.to_string().into_bytes(), expires_at)?;
     call.integer(sum)
 }
 
-fn add_decimal(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn add_decimal(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let key = call.arguments.at(1);
-    let old = call.unit.get(key)?;
+    let old = call.strings.get(key)?;
     let expires_at = old.and_then(|old| old.expires_at);
     let before = old.map_or(Some(Number::Decimal(0)), |old| Number::parse(&old.value));
     let more = Number::parse(call.arguments.at(2));
@@ -49,7 +49,7 @@ fn add_decimal(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
         return Err("ERR value is not a valid float".into());
     };
     let sum = before.plus(more).ok_or("ERR increment would produce NaN or Infinity")?;
-    call.unit.put(key, sum.clone().into_bytes(), expires_at)?;
+    call.strings.put(key, sum.clone().into_bytes(), expires_at)?;
     call.reply.bulk(sum.as_bytes());
     Ok(())
 }

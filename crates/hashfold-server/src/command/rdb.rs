@@ -9,7 +9,7 @@
 
 use super::{
     NOT_AN_INTEGER, SYNTAX_ERROR,
-    entry::{Arguments, Command, Group, MapCall, Run},
+    entry::{Arguments, Command, Group, Run, StringCall},
 };
 use crc_fast::CrcAlgorithm;
 use hashfold::map::VALUE_BYTES_MAX;
@@ -198,16 +198,16 @@ impl Options {
     }
 }
 
-fn restore(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn restore(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let key = call.arguments.at(1);
     let options = Options::parse(&call.arguments)?;
-    if call.unit.get(key)?.is_some() && !options.replaces {
+    if call.strings.get(key)?.is_some() && !options.replaces {
         return Err("BUSYKEY Target key name already exists.".into());
     }
-    let start = if options.is_absolute { 0 } else { call.unit.now_ms() };
+    let start = if options.is_absolute { 0 } else { call.strings.now_ms() };
     let expires_at = expiry(call.arguments.integer(2)?, start)?;
     let value = load(call.arguments.at(3))?.ok_or("ERR Bad data format")?;
-    call.unit.put(key, value, expires_at)?;
+    call.strings.put(key, value, expires_at)?;
     call.ok()
 }
 

@@ -4,7 +4,7 @@
 
 use super::{
     SYNTAX_ERROR, WRONG_TYPE,
-    entry::{Arguments, Change, Command, Group, MapCall, Run},
+    entry::{Arguments, Change, Command, Group, Run, StringCall},
     lookup::{Lookup, Value, Values},
 };
 use crate::protocol::Reply;
@@ -67,15 +67,15 @@ const DAMAGED: &str = "INVALIDOBJ Corrupted HLL object detected";
 
 /// Returns the sketch of a key, and when it expires.
 fn sketch(
-    call: &mut MapCall<'_, '_, '_>,
+    call: &mut StringCall<'_, '_>,
     key: &[u8],
 ) -> Result<Option<(RedisHll, Option<u64>)>, String> {
-    let Some(found) = call.unit.get(key)?.cloned() else { return Ok(None) };
+    let Some(found) = call.strings.get(key)?.cloned() else { return Ok(None) };
     let sketch = RedisHll::from_bytes(found.value).map_err(|_| NO_SKETCH)?;
     Ok(Some((sketch, found.expires_at)))
 }
 
-fn add(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn add(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let key = call.arguments.at(1);
     let old = sketch(call, key)?;
     let mut is_changed = old.is_none();
@@ -85,7 +85,7 @@ fn add(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
     }
     if is_changed {
         sketch.forget_count();
-        call.unit.put(key, sketch.into_bytes(), expires_at)?;
+        call.strings.put(key, sketch.into_bytes(), expires_at)?;
     }
     call.integer(i64::from(is_changed))
 }
@@ -239,7 +239,7 @@ impl Union {
 }
 
 /// Counts sketches of a map that clients change.
-fn count(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn count(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let counted = match call.arguments.len() {
         2 => count_one(call),
         _ => united(call, 1).map(|(registers, _)| redis::count_of(&registers)),
@@ -249,7 +249,7 @@ fn count(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
         Err(error) if error == NO_SKETCH => {
             let mut union = Union::default();
             for key in call.arguments.from(1) {
-                if let Some(found) = call.unit.get(key)? {
+                if let Some(found) = call.strings.get(key)? {
                     union.add(&found.value)?;
                 }
             }
@@ -261,21 +261,21 @@ fn count(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
 }
 
 /// Counts one sketch, and keeps the count in its string.
-fn count_one(call: &mut MapCall<'_, '_, '_>) -> Result<u64, String> {
+fn count_one(call: &mut StringCall<'_, '_>) -> Result<u64, String> {
     let key = call.arguments.at(1);
     let Some((mut sketch, expires_at)) = sketch(call, key)? else { return Ok(0) };
     if let Some(count) = sketch.known_count() {
         return Ok(count);
     }
     let count = sketch.count().map_err(|_| DAMAGED)?;
-    if !call.unit.refuses_changes() {
-        call.unit.put(key, sketch.into_bytes(), expires_at)?;
+    if !call.strings.refuses_changes() {
+        call.strings.put(key, sketch.into_bytes(), expires_at)?;
     }
     Ok(count)
 }
 
 /// Returns the registers of the sketches from an argument on, united, and whether one of them is dense.
-fn united(call: &mut MapCall<'_, '_, '_>, first: usize) -> Result<(Vec<u8>, bool), String> {
+fn united(call: &mut StringCall<'_, '_>, first: usize) -> Result<(Vec<u8>, bool), String> {
     let mut registers = vec![0; redis::REGISTERS];
     let mut is_dense = false;
     for key in call.arguments.from(first) {
@@ -287,13 +287,13 @@ fn united(call: &mut MapCall<'_, '_, '_>, first: usize) -> Result<(Vec<u8>, bool
     Ok((registers, is_dense))
 }
 
-fn merge(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn merge(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let key = call.arguments.at(1);
     // The target is one of them.
     let (registers, is_dense) = united(call, 1)?;
     let (mut target, expires_at) = sketch(call, key)?.unwrap_or_default();
     target.raise_all(&registers, is_dense).map_err(|_| DAMAGED)?;
-    call.unit.put(key, target.into_bytes(), expires_at)?;
+    call.strings.put(key, target.into_bytes(), expires_at)?;
     call.ok()
 }
 

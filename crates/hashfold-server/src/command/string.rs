@@ -1,8 +1,8 @@
-//! Commands that change strings of a map: `SET` and its relatives, `APPEND`, `MSET` and others.
+//! Commands that change strings of a map, or of a data set in memory: `SET` and its relatives, `APPEND`, `MSET` and others.
 
 use super::{
     NOT_AN_INTEGER, SYNTAX_ERROR,
-    entry::{Arguments, Change, Command, Group, MapCall, Run},
+    entry::{Arguments, Change, Command, Group, Run, StringCall},
     wrong_arity,
 };
 use crate::data::TOO_LONG;
@@ -168,11 +168,11 @@ impl<'a> Options<'a> {
     }
 }
 
-fn set(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn set(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let (key, value) = (call.arguments.at(1), call.arguments.at(2));
     let options = Options::parse(&call.arguments, 3, true)?;
-    let mut expires_at = options.expires_at(call.unit.now_ms(), call.name)?;
-    let old = if options.reads_old() { call.unit.get(key)?.cloned() } else { None };
+    let mut expires_at = options.expires_at(call.strings.now_ms(), call.name)?;
+    let old = if options.reads_old() { call.strings.get(key)?.cloned() } else { None };
     let is_set = match options.condition {
         Condition::None => true,
         Condition::Absent => old.is_none(),
@@ -183,9 +183,9 @@ fn set(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
         if options.expiry == Expiry::Keep {
             expires_at = old.as_ref().and_then(|old| old.expires_at);
         }
-        call.unit.put(key, value.to_vec(), expires_at)?;
+        call.strings.put(key, value.to_vec(), expires_at)?;
         // As in Redis: also a value that has expired already, of a key that was absent.
-        call.unit.note_change(key);
+        call.strings.note_change(key);
     }
     match (options.returns_old, old) {
         (true, Some(old)) => call.reply.bulk(&old.value),
@@ -195,33 +195,33 @@ fn set(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
     Ok(())
 }
 
-fn set_absent(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn set_absent(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let (key, value) = (call.arguments.at(1), call.arguments.at(2));
-    if call.unit.get(key)?.is_some() {
+    if call.strings.get(key)?.is_some() {
         return call.integer(0);
     }
-    call.unit.put(key, value.to_vec(), None)?;
+    call.strings.put(key, value.to_vec(), None)?;
     call.integer(1)
 }
 
-fn set_for_seconds(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn set_for_seconds(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     set_for(call, SECONDS)
 }
 
-fn set_for_milliseconds(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn set_for_milliseconds(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     set_for(call, MILLISECONDS)
 }
 
-fn set_for(call: &mut MapCall<'_, '_, '_>, time: Time) -> Result<(), String> {
-    let at = time.parse(call.arguments.at(2), call.unit.now_ms(), call.name)?;
-    call.unit.put(call.arguments.at(1), call.arguments.at(3).to_vec(), Some(at))?;
+fn set_for(call: &mut StringCall<'_, '_>, time: Time) -> Result<(), String> {
+    let at = time.parse(call.arguments.at(2), call.strings.now_ms(), call.name)?;
+    call.strings.put(call.arguments.at(1), call.arguments.at(3).to_vec(), Some(at))?;
     call.ok()
 }
 
-fn get_set(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn get_set(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let (key, value) = (call.arguments.at(1), call.arguments.at(2));
-    let old = call.unit.get(key)?.cloned();
-    call.unit.put(key, value.to_vec(), None)?;
+    let old = call.strings.get(key)?.cloned();
+    call.strings.put(key, value.to_vec(), None)?;
     match old {
         Some(old) => call.reply.bulk(&old.value),
         None => call.reply.null(),
@@ -229,58 +229,58 @@ fn get_set(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
     Ok(())
 }
 
-fn get_and_expire(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn get_and_expire(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let key = call.arguments.at(1);
     let options = Options::parse(&call.arguments, 2, false)?;
-    let now_ms = call.unit.now_ms();
-    let Some(old) = call.unit.get(key)?.cloned() else {
+    let now_ms = call.strings.now_ms();
+    let Some(old) = call.strings.get(key)?.cloned() else {
         call.reply.null();
         return Ok(());
     };
     let at = options.expires_at(now_ms, call.name)?;
     call.reply.bulk(&old.value);
     let is_changed = at.is_some() || (options.expiry == Expiry::Remove && old.expires_at.is_some());
-    if is_changed { call.unit.put(key, old.value, at) } else { Ok(()) }
+    if is_changed { call.strings.put(key, old.value, at) } else { Ok(()) }
 }
 
-fn get_and_delete(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn get_and_delete(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let key = call.arguments.at(1);
     call.value(key)?;
-    if call.unit.get(key)?.is_some() {
-        call.unit.delete(key);
+    if call.strings.get(key)?.is_some() {
+        call.strings.delete(key)?;
     }
     Ok(())
 }
 
-fn delete_if_equal(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn delete_if_equal(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let (key, value) = (call.arguments.at(1), call.arguments.at(2));
-    let is_equal = call.unit.get(key)?.is_some_and(|old| old.value == value);
+    let is_equal = call.strings.get(key)?.is_some_and(|old| old.value == value);
     if is_equal {
-        call.unit.delete(key);
+        call.strings.delete(key)?;
     }
     call.integer(i64::from(is_equal))
 }
 
-fn append(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn append(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let (key, more) = (call.arguments.at(1), call.arguments.at(2));
-    let old = call.unit.get(key)?.cloned();
+    let old = call.strings.get(key)?.cloned();
     let (mut value, expires_at) = old.map_or((Vec::new(), None), |it| (it.value, it.expires_at));
     if value.len() + more.len() > VALUE_BYTES_MAX {
         return Err(TOO_LONG.into());
     }
     value.extend_from_slice(more);
     let len = value.len();
-    call.unit.put(key, value, expires_at)?;
+    call.strings.put(key, value, expires_at)?;
     call.integer(len as i64)
 }
 
-fn set_range(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn set_range(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let (key, part) = (call.arguments.at(1), call.arguments.at(3));
     let offset = call.arguments.integer(2)?;
     if offset < 0 {
         return Err("ERR offset is out of range".into());
     }
-    let old = call.unit.get(key)?.cloned();
+    let old = call.strings.get(key)?.cloned();
     let (mut value, expires_at) = old.map_or((Vec::new(), None), |it| (it.value, it.expires_at));
     if part.is_empty() {
         return call.integer(value.len() as i64);
@@ -293,13 +293,13 @@ fn set_range(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
     value.resize(value.len().max(end), 0);
     value[offset..end].copy_from_slice(part);
     let len = value.len();
-    call.unit.put(key, value, expires_at)?;
+    call.strings.put(key, value, expires_at)?;
     call.integer(len as i64)
 }
 
 /// Returns the pairs of keys and values.
 fn pairs_of<'a>(
-    call: &MapCall<'a, '_, '_>,
+    call: &StringCall<'a, '_>,
 ) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a>, String> {
     let arguments = call.arguments;
     match arguments.len() % 2 {
@@ -310,20 +310,20 @@ fn pairs_of<'a>(
     }
 }
 
-fn set_all(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn set_all(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     put_all(call)?;
     call.ok()
 }
 
 /// Puts all pairs, or none if one is too long.
-fn put_all(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
-    pairs_of(call)?.try_for_each(|(key, value)| call.unit.check(key, value))?;
-    pairs_of(call)?.try_for_each(|(key, value)| call.unit.put(key, value.to_vec(), None))
+fn put_all(call: &mut StringCall<'_, '_>) -> Result<(), String> {
+    pairs_of(call)?.try_for_each(|(key, value)| call.strings.check(key, value))?;
+    pairs_of(call)?.try_for_each(|(key, value)| call.strings.put(key, value.to_vec(), None))
 }
 
-fn set_all_absent(call: &mut MapCall<'_, '_, '_>) -> Result<(), String> {
+fn set_all_absent(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     for (key, _) in pairs_of(call)? {
-        if call.unit.get(key)?.is_some() {
+        if call.strings.get(key)?.is_some() {
             return call.integer(0);
         }
     }

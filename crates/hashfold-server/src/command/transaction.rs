@@ -3,6 +3,7 @@
 
 use super::entry::{Call, Command, Flag, Group, Now, Run};
 use crate::transaction::{Transaction, Watched};
+use std::sync::Arc;
 
 pub(super) const COMMANDS: &[Command] = &[
     now("multi", 1, "Queues the commands up to EXEC.", multi).with(Flag::NoMulti).fast(),
@@ -42,7 +43,7 @@ fn discard(call: &mut Call<'_, '_>) {
     call.ok();
 }
 
-/// Watches keys of tables and stores, and filters.
+/// Watches keys of tables, of stores and in memory, and filters.
 pub(crate) fn watch(call: &mut Call<'_, '_>) {
     let session = &*call.session;
     let space_of = |key| session.other_space(key).map_or(session.space(), |(space, _)| Some(space));
@@ -50,9 +51,16 @@ pub(crate) fn watch(call: &mut Call<'_, '_>) {
     if call.arguments.from(1).any(|key| is_in_map(key).is_some()) {
         return call.reply.error("ERR keys of one command must be in one data set");
     }
+    let in_memory = |name| {
+        let (space, key) = match session.other_space(name) {
+            Some((space, key)) => (Some(space), key),
+            None => (session.space(), name),
+        };
+        Some(Arc::new(space?.data()?.memory()?.watch(key)))
+    };
+    let names: Vec<_> = call.arguments.from(1).map(|name| (name, in_memory(name))).collect();
     let mut watched = std::mem::take(&mut call.session.watched);
-    let names = call.arguments.from(1).map(|name| (name, None));
-    let added = watched.add(call.session, names);
+    let added = watched.add(call.session, names.into_iter());
     call.session.watched = watched;
     call.session.show_transaction();
     match added {

@@ -91,11 +91,20 @@ struct FiltersEntry {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct DataEntry {
-    path: PathBuf,
+    kind: Option<KindName>,
+    path: Option<PathBuf>,
+    load: Option<PathBuf>,
     access: Option<AccessName>,
     write: Option<bool>,
     durability: Option<MapDurability>,
     memory: Option<Size>,
+}
+
+/// The kind of a data set that is in no folder.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum KindName {
+    Memory,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -150,7 +159,11 @@ impl File {
         let is_alone = matches!(cluster, ClusterConfig::Off | ClusterConfig::Emulated);
         let has_http = self.http_listen.is_some() || self.https_listen.is_some();
         let drain_s = if is_alone && !has_http { 0 } else { DRAIN_S };
-        let data = self.data.into_iter().map(|(name, entry)| (name, entry.config(folder)));
+        let data = self.data.into_iter().map(|(name, entry)| match entry.config(folder) {
+            Ok(data) => Ok((name, data)),
+            Err(message) => Err(format!("data set \"{name}\": {message}")),
+        });
+        let data = data.collect::<Result<_, String>>()?;
         let users = self.user.into_iter().map(|(name, entry)| {
             let user = entry.config(&name);
             (name, user)
@@ -171,7 +184,7 @@ impl File {
             threads: self.threads.unwrap_or(default.threads),
             clients_max: self.clients.unwrap_or(default.clients_max),
             drain: Duration::from_secs(self.drain_seconds.unwrap_or(drain_s)),
-            data: data.collect(),
+            data,
             filters,
             filter_memory_bytes: filter_memory.map_or(FILTER_MEMORY_BYTES, |size| size.0 as usize),
             users: users.collect(),
@@ -219,14 +232,46 @@ impl TlsEntry {
 }
 
 impl DataEntry {
-    fn config(self, folder: &Path) -> DataConfig {
+    fn config(self, folder: &Path) -> Result<DataConfig, String> {
+        match (self.kind, &self.path) {
+            (Some(KindName::Memory), _) => self.in_memory(folder),
+            (None, None) => {
+                Err("expected the `path` of its folder, or `kind = \"memory\"`, got neither".into())
+            }
+            (None, Some(_)) if self.load.is_some() => {
+                Err("`load` is for a data set of `kind = \"memory\"`".into())
+            }
+            (None, Some(path)) => Ok(self.in_folder(folder.join(path))),
+        }
+    }
+
+    /// Returns the entry of a data set in memory.
+    fn in_memory(&self, folder: &Path) -> Result<DataConfig, String> {
+        if self.access.is_some() || self.durability.is_some() {
+            return Err("`access` and `durability` are not for a data set in memory".into());
+        }
+        let memory = self.memory.ok_or(
+            "expected `memory`, such as \"1GiB\": the limit of its keys, values and index, got none",
+        )?;
+        let path = self.path.as_ref().map(|path| folder.join(path));
+        let default = DataConfig::in_memory(memory.0 as usize);
+        Ok(DataConfig {
+            path: path.unwrap_or_default(),
+            load: self.load.as_ref().map(|path| folder.join(path)),
+            is_writable: self.write.unwrap_or(default.is_writable),
+            ..default
+        })
+    }
+
+    /// Returns the entry of a data set in a folder.
+    fn in_folder(&self, path: PathBuf) -> DataConfig {
         let access = match self.access.unwrap_or(AccessName::Auto) {
             AccessName::Auto => None,
             AccessName::Mapped => Some(Access::Mapped),
             AccessName::Cached => Some(Access::Cached),
             AccessName::Direct => Some(Access::Direct),
         };
-        let default = DataConfig::of_folder(folder.join(self.path));
+        let default = DataConfig::of_folder(path);
         DataConfig {
             access,
             is_writable: self.write.unwrap_or(default.is_writable),
@@ -439,6 +484,41 @@ mod tests {
             assert_eq!(expected.name(), name);
         }
         assert!(durability("durability = 'soon'").unwrap_err().contains("unknown variant"));
+    }
+
+    #[test]
+    fn a_data_set_in_memory_has_a_limit_and_perhaps_a_store() {
+        let entry = |lines: &str| {
+            let text = format!("[data.clicks]\nkind = 'memory'\n{lines}");
+            parse(&text).map(|config| config.data["clicks"].clone())
+        };
+        assert_eq!(entry("memory = '1GiB'"), Ok(DataConfig::in_memory(1 << 30)));
+        let saved = entry("memory = '8MiB'\npath = 'clicks'\nload = '/base'\nwrite = false");
+        let expected = DataConfig {
+            path: "/etc/clicks".into(),
+            load: Some("/base".into()),
+            is_writable: false,
+            ..DataConfig::in_memory(8 << 20)
+        };
+        assert_eq!(saved, Ok(expected));
+        assert!(entry("memory = '8MiB'").unwrap().is_in_memory());
+        for (lines, expected) in [
+            ("", "data set \"clicks\": expected `memory`"),
+            ("memory = '7MiB'", "expected at least 8388608 bytes"),
+            ("memory = '1GiB'\ndurability = 'group'", "are not for a data set in memory"),
+            ("memory = '1GiB'\naccess = 'direct'", "are not for a data set in memory"),
+        ] {
+            let error = entry(lines).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        for (text, expected) in [
+            ("[data.a]\nkind = 'disk'", "unknown variant `disk`"),
+            ("[data.a]\nmemory = '1GiB'", "data set \"a\": expected the `path` of its folder"),
+            ("[data.a]\npath = 'a'\nload = 'b'", "`load` is for a data set of `kind = \"memory\"`"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

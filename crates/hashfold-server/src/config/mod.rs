@@ -13,6 +13,9 @@ const FILTER_MEMORY_BYTES: usize = 16 << 20;
 /// Memory of a map, in bytes, unless the configuration says otherwise.
 const MAP_MEMORY_BYTES: usize = 64 << 20;
 
+/// Least memory of a data set in memory, in bytes.
+const TABLE_MEMORY_BYTES_MIN: usize = 8 << 20;
+
 /// Part of the memory that buffers of connections may take, unless the configuration says otherwise.
 const CLIENT_MEMORY_PART: u64 = 8;
 
@@ -35,8 +38,8 @@ pub struct Config {
     pub https_listen: Vec<SocketAddr>,
     /// The cluster that the server is a part of.
     pub cluster: ClusterConfig,
-    /// Maximum memory of indexes, maps, filters and buffers of connections together, in bytes; 0 for no limit. A data
-    /// set, a version or a filter that does not fit is not opened.
+    /// Maximum memory of indexes, maps, filters, data sets in memory and buffers of connections together, in bytes; 0 for
+    /// no limit. A data set, a version or a filter that does not fit is not opened.
     pub memory_bytes: u64,
     /// Maximum memory of the buffers of all connections, in bytes. If they take more, the connections with
     /// the largest buffers are closed.
@@ -152,19 +155,35 @@ pub enum ClusterConfig {
     },
 }
 
+/// Where a data set is while it is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataKind {
+    /// In its folder, which says whether it is a table, a store, a map or a filter.
+    #[default]
+    Folder,
+    /// In memory: an [`AppendTable`](hashfold::memory::AppendTable), which takes the commands of Redis for strings that
+    /// do not expire.
+    Memory,
+}
+
 /// A data set to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataConfig {
-    /// Folder of the data set.
+    /// Where the data set is.
+    pub kind: DataKind,
+    /// Folder of the data set. Of one in memory, the folder of the store that it is loaded from when the server starts,
+    /// and saved to when it stops; empty for none.
     pub path: PathBuf,
+    /// Folder of the table or store that a data set in memory is loaded from if the store in `path` has no version.
+    pub load: Option<PathBuf>,
     /// How blocks are read; `None` decides by the memory that is free.
     pub access: Option<Access>,
-    /// Whether a filter or a map is opened for writing.
+    /// Whether a filter or a map is opened for writing, and whether clients may change a data set in memory.
     pub is_writable: bool,
     /// When changes of a map are durable.
     pub durability: MapDurability,
     /// Memory of a map, in bytes, at least 8 MiB: for its log, for changes that are not in order on the device,
-    /// and for Bloom filters.
+    /// and for Bloom filters. Of a data set in memory, the limit of its keys, values and index together.
     pub memory_bytes: usize,
 }
 
@@ -172,11 +191,34 @@ impl DataConfig {
     /// Returns the entry of a folder that is opened for writing, with the defaults of a configuration file.
     pub fn of_folder(path: PathBuf) -> DataConfig {
         DataConfig {
+            kind: DataKind::Folder,
             path,
+            load: None,
             access: None,
             is_writable: true,
             durability: MapDurability::default(),
             memory_bytes: MAP_MEMORY_BYTES,
+        }
+    }
+
+    /// Returns the entry of an empty data set in memory, which clients may change and which is not saved.
+    pub fn in_memory(memory_bytes: usize) -> DataConfig {
+        DataConfig { kind: DataKind::Memory, memory_bytes, ..DataConfig::of_folder(PathBuf::new()) }
+    }
+
+    /// Whether the data set is in memory.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.kind == DataKind::Memory
+    }
+
+    /// Checks the memory of a data set in memory.
+    fn check(&self) -> Result<(), String> {
+        match self.is_in_memory() && self.memory_bytes < TABLE_MEMORY_BYTES_MIN {
+            true => Err(format!(
+                "memory: expected at least {TABLE_MEMORY_BYTES_MIN} bytes for a data set in memory, got {}",
+                self.memory_bytes
+            )),
+            false => Ok(()),
         }
     }
 }
@@ -224,9 +266,9 @@ pub struct UserConfig {
     /// The Argon2 hash of the password, in the PHC format; without one, everybody who can connect may be
     /// this user.
     pub password: Option<String>,
-    /// The table, store or map that the user sees.
+    /// The table, store, map or data set in memory that the user sees.
     pub space: Option<String>,
-    /// Further tables, stores and maps: the key `name:{key}` is looked up in the one with this name.
+    /// Further tables, stores, maps and data sets in memory: the key `name:{key}` is looked up in the one with this name.
     pub spaces: Vec<String>,
     /// Filters that the user sees.
     pub filters: Vec<String>,
@@ -325,6 +367,9 @@ impl Config {
     /// # Errors
     /// What was expected and what was found.
     pub fn check(&self) -> Result<(), String> {
+        for (name, data) in &self.data {
+            data.check().map_err(|message| format!("data set \"{name}\": {message}"))?;
+        }
         for (name, user) in &self.users {
             let named = user.space.iter().chain(&user.spaces).chain(&user.filters);
             if let Some(absent) = named.into_iter().find(|space| !self.data.contains_key(*space)) {

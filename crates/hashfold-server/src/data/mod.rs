@@ -1,7 +1,7 @@
 //! The data sets that a server answers from.
 //!
 //! ```text
-//!  user ─→ Space ─┬→ DataSet ─→ View: a table, a map, or the version of a store that is current now
+//!  user ─→ Space ─┬→ DataSet ─→ View: a table, a map, one in memory, or the version of a store that is current now
 //!                 └→ FilterKey…: filters, each a key with the name of its folder
 //! ```
 
@@ -12,6 +12,7 @@ mod home;
 mod latency;
 mod load;
 mod map;
+mod memory;
 mod set;
 mod space;
 mod turns;
@@ -28,6 +29,7 @@ pub(crate) use self::{
     latency::OwnLatencies,
     load::LoadError,
     map::{MapSettings, MapWork, Outcome, ServedMap, State, TOO_LONG, Unit, Watch},
+    memory::{MemorySettings, MemoryUnit, ServedMemory, write_failed as memory_write_failed},
     set::{DataSet, gone, warming},
     space::Space,
     turns::{FilterTurns, TurnGroup},

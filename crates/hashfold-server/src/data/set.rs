@@ -1,8 +1,9 @@
-//! A table, a store or a map that is served under a name.
+//! A table, a store, a map or a data set in memory that is served under a name.
 
 use super::{
     latency::Latency,
     map::{MapSettings, ServedMap},
+    memory::{MemorySettings, ServedMemory},
     view::View,
 };
 use crate::metrics::CommandCounts;
@@ -59,7 +60,7 @@ fn is_of_local_copy(error: &Error) -> bool {
     error.class() == ErrorClass::Damage || matches!(error.kind(), ErrorKind::Memory { .. })
 }
 
-/// A table, a store or a map. Reading its current view takes no lock.
+/// A table, a store, a map or a data set in memory. Reading its current view takes no lock.
 #[derive(Debug)]
 pub(crate) struct DataSet {
     name: Arc<str>,
@@ -92,7 +93,7 @@ pub(crate) struct DataSet {
 /// The authority that decides which version of a data set is current.
 #[derive(Debug)]
 enum Following {
-    /// Nothing: a table never changes, and a map has no versions.
+    /// Nothing: a table never changes, and a map and a data set in memory have no versions.
     Nothing,
     /// The store's file `CURRENT`.
     Store(StoreReader),
@@ -143,6 +144,22 @@ impl DataSet {
         let map = ServedMap::open(name, folder, settings, (env, memory))?;
         let options = ReadOptions::new().env(env.clone());
         Ok(DataSet::new(name, folder, options, Following::Nothing, Some(View::of_map(map)?)))
+    }
+
+    /// Makes a data set in memory, and loads it.
+    ///
+    /// # Errors
+    /// `Memory` if it does not fit; the errors of what is loaded.
+    pub(crate) fn open_memory(
+        name: &str,
+        settings: MemorySettings,
+        (env, memory): (&Env, &MemoryBudget),
+    ) -> Result<DataSet> {
+        let folder = settings.path.clone().unwrap_or_default();
+        let data = ServedMemory::open(name, settings, (env, memory))?;
+        let options = ReadOptions::new().env(env.clone());
+        let view = View::of_memory(data);
+        Ok(DataSet::new(name, &folder, options, Following::Nothing, Some(view)))
     }
 
     /// Opens a store whose versions come from a group. If it has a current version, that is served until
@@ -230,6 +247,7 @@ impl DataSet {
         match self.is_store() {
             true => "store",
             false if self.map().is_some() => "map",
+            false if self.memory().is_some() => "memory",
             false => "table",
         }
     }
@@ -237,6 +255,11 @@ impl DataSet {
     /// Returns the map, if the data set is one and is served.
     pub(crate) fn map(&self) -> Option<Arc<ServedMap>> {
         self.view().and_then(|view| view.map().cloned())
+    }
+
+    /// Returns the data set in memory, if it is one and is served.
+    pub(crate) fn memory(&self) -> Option<Arc<ServedMemory>> {
+        self.view().and_then(|view| view.memory().cloned())
     }
 
     /// Whether the pointer of a group decides which version is current.
@@ -292,15 +315,16 @@ impl DataSet {
         }
     }
 
-    /// Ends the data set: connections that see it get an error from now on. A map is closed.
+    /// Ends the data set: connections that see it get an error from now on. A map is closed, and data in memory are saved.
     ///
     /// # Errors
-    /// The changes of a map cannot be made durable.
+    /// The changes of a map cannot be made durable, or the data in memory cannot be saved.
     pub(crate) fn end(&self) -> Result<()> {
-        let map = self.map();
+        let (map, memory) = (self.map(), self.memory());
         self.is_gone.store(true, SeqCst);
         self.current.store(None);
-        map.map_or(Ok(()), |map| map.close())
+        map.map_or(Ok(()), |map| map.close())?;
+        memory.map_or(Ok(()), |memory| memory.close())
     }
 
     /// Whether the data set has ended.

@@ -36,9 +36,9 @@ impl Space {
         self.data.as_ref()
     }
 
-    /// Whether the data are a map.
-    pub(crate) fn has_map(&self) -> bool {
-        self.data().is_some_and(|data| data.map().is_some())
+    /// Whether the data take large values from clients: those of a map, or in memory.
+    pub(crate) fn takes_values(&self) -> bool {
+        self.data().is_some_and(|data| data.map().is_some() || data.memory().is_some())
     }
 
     /// Returns the current view of the table or store.

@@ -1,8 +1,9 @@
-//! A table, a version of a store or a map, and the form in which its values are served.
+//! A table, a version of a store, a map or a data set in memory, and the form in which its values are served.
 
 use super::{
     latency::Latency,
     map::{Changes, ServedMap},
+    memory::ServedMemory,
 };
 use hashfold::{
     Error, Result,
@@ -15,7 +16,7 @@ use hashfold_rows::{Form, Schema};
 use std::{
     ops::RangeInclusive,
     sync::{
-        Arc, RwLockReadGuard,
+        Arc, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -23,8 +24,8 @@ use std::{
 /// Bits of a scan's cursor that are the start of a hash.
 const PREFIX_BITS: u32 = 50;
 
-/// A data set at one moment. A view never changes, unless it is that of a map, and its files stay as long as it
-/// exists.
+/// A data set at one moment. A view never changes, unless it is that of a map or in memory, and its files stay as long
+/// as it exists.
 #[derive(Debug)]
 pub(crate) struct View {
     source: Source,
@@ -37,8 +38,19 @@ pub(crate) struct View {
     latency: Arc<Latency>,
 }
 
-/// The lock that keeps lookups in a view together: none, unless it is that of a map.
-pub(crate) type Reading<'a> = Option<RwLockReadGuard<'a, ()>>;
+/// The lock that keeps lookups in a view together: none, unless it is that of a map or of a data set in memory.
+#[derive(Debug)]
+pub(crate) enum Reading<'a> {
+    Free,
+    /// Beside others, and beside changes of single keys.
+    Together {
+        _lock: RwLockReadGuard<'a, ()>,
+    },
+    /// Beside nothing.
+    Alone {
+        _lock: RwLockWriteGuard<'a, ()>,
+    },
+}
 
 #[derive(Debug)]
 enum Source {
@@ -46,6 +58,7 @@ enum Source {
     Version(Arc<Version>),
     /// A map, and changes of a transaction that it does not have yet.
     Map(Arc<ServedMap>, Changes),
+    Memory(Arc<ServedMemory>),
 }
 
 impl View {
@@ -78,6 +91,12 @@ impl View {
         Ok(View::new(Source::Map(Arc::new(map), Changes::default()), schema, false))
     }
 
+    /// Returns the view of a data set in memory.
+    pub(crate) fn of_memory(memory: ServedMemory) -> View {
+        let schema = memory.schema().clone();
+        View::new(Source::Memory(Arc::new(memory)), schema, true)
+    }
+
     /// Returns the view of a map with the changes of a transaction that it does not have yet.
     pub(crate) fn with_changes(&self, changes: Changes) -> Option<View> {
         let source = Source::Map(self.map()?.clone(), changes);
@@ -90,7 +109,16 @@ impl View {
     pub(crate) fn map(&self) -> Option<&Arc<ServedMap>> {
         match &self.source {
             Source::Map(map, _) => Some(map),
-            Source::Table(_) | Source::Version(_) => None,
+            Source::Table(_) | Source::Version(_) | Source::Memory(_) => None,
+        }
+    }
+
+    /// Returns the data set in memory, if it is one.
+    #[inline]
+    pub(crate) fn memory(&self) -> Option<&Arc<ServedMemory>> {
+        match &self.source {
+            Source::Memory(memory) => Some(memory),
+            Source::Table(_) | Source::Version(_) | Source::Map(..) => None,
         }
     }
 
@@ -159,11 +187,11 @@ impl View {
             Source::Version(version) => {
                 version.damage().iter().chain(version.index_damage()).next()
             }
-            Source::Map(..) => None,
+            Source::Map(..) | Source::Memory(_) => None,
         }
     }
 
-    /// Whether lookups read mapped memory, so that they need not wait for the device.
+    /// Whether lookups read mapped memory, or the data are in memory, so that they need not wait for the device.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.is_in_memory.load(Relaxed)
     }
@@ -171,7 +199,7 @@ impl View {
     /// Returns the version, if the data set is a store.
     pub(crate) fn version(&self) -> Option<&Arc<Version>> {
         match &self.source {
-            Source::Table(_) | Source::Map(..) => None,
+            Source::Table(_) | Source::Map(..) | Source::Memory(_) => None,
             Source::Version(version) => Some(version),
         }
     }
@@ -183,6 +211,10 @@ impl View {
             Source::Table(table) => table.stats().entries..=table.stats().entries,
             Source::Version(version) => version.info().entries(),
             Source::Map(map, _) => map.entries(),
+            Source::Memory(memory) => {
+                let count = memory.count();
+                count..=count
+            }
         }
     }
 
@@ -206,27 +238,38 @@ impl View {
             Source::Table(table) => table.stats().index_bytes,
             Source::Version(version) => version.index_bytes(),
             Source::Map(map, _) => map.index_bytes(),
+            Source::Memory(memory) => memory.stat().index_bytes,
         }
     }
 
-    /// Returns the size of all data files, in bytes.
+    /// Returns the size of all data files, in bytes; of a data set in memory, that of its keys and values.
     pub(crate) fn data_bytes(&self) -> u64 {
         match &self.source {
             Source::Table(table) => table.stats().data_bytes,
             Source::Version(version) => version.info().bytes(),
             Source::Map(map, _) => map.data_bytes(),
+            Source::Memory(memory) => memory.stat().data_bytes,
         }
     }
 
-    /// Keeps changes of several keys of a map from becoming visible, as long as the result exists: lookups then
-    /// show all changes of a transaction or none. Waits for those that become visible now.
-    pub(crate) fn begin_reading(&self) -> Reading<'_> {
-        self.map().map(|map| map.begin_reading())
+    /// Keeps changes of several keys from becoming visible, as long as the result exists: lookups then show all changes
+    /// of a transaction or none. Waits for those that become visible now. `keys` is the largest number of keys that one
+    /// of the lookups has: several are looked up in memory at one moment.
+    pub(crate) fn begin_reading(&self, keys: usize) -> Reading<'_> {
+        match &self.source {
+            Source::Table(_) | Source::Version(_) => Reading::Free,
+            Source::Map(map, _) => Reading::Together { _lock: map.begin_reading() },
+            Source::Memory(memory) if keys > 1 => Reading::Alone { _lock: memory.begin_alone() },
+            Source::Memory(memory) => Reading::Together { _lock: memory.begin_together() },
+        }
     }
 
-    /// Does what [`View::begin_reading`] does, unless that has to wait.
-    pub(crate) fn try_begin_reading(&self) -> Option<Reading<'_>> {
-        self.map().map_or(Some(None), |map| map.try_begin_reading().map(Some))
+    /// Does what [`View::begin_reading`] does for a map, unless that has to wait.
+    pub(crate) fn try_begin_reading(&self, keys: usize) -> Option<Reading<'_>> {
+        match self.map() {
+            Some(map) => Some(Reading::Together { _lock: map.try_begin_reading()? }),
+            None => Some(self.begin_reading(keys)),
+        }
     }
 
     /// Looks up many keys. `visit` is called once for each key, in any order, with its stored value.
@@ -242,6 +285,7 @@ impl View {
             Source::Table(table) => table.get_many(keys, visit),
             Source::Version(version) => version.get_many(keys, visit),
             Source::Map(map, _) => map.get_many(keys, visit),
+            Source::Memory(memory) => memory.get_many(keys, visit),
         }
     }
 
@@ -254,6 +298,10 @@ impl View {
             Source::Table(table) => table.get_with(key, visit),
             Source::Version(version) => version.get_with(key, visit),
             Source::Map(map, _) => map.get_many(&[key], &mut |_, value| {
+                visit(value);
+                Ok(())
+            }),
+            Source::Memory(memory) => memory.get_many(&[key], |_, value| {
                 visit(value);
                 Ok(())
             }),
@@ -270,6 +318,14 @@ impl View {
             Source::Version(version) => version.scan_all(),
             Source::Map(map, changes) => {
                 return scan_map(map, changes, 0, usize::MAX, visit).map(|_| ());
+            }
+            Source::Memory(memory) => {
+                let end = memory.visit_from(0, &mut |_, key| {
+                    visit(key);
+                    true
+                });
+                debug_assert!(end.is_none());
+                return Ok(());
             }
         };
         while run.advance()? {
@@ -292,8 +348,10 @@ impl View {
         count: usize,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<u64> {
-        if let Source::Map(map, changes) = &self.source {
-            return scan_map(map, changes, cursor, count, visit);
+        match &self.source {
+            Source::Map(map, changes) => return scan_map(map, changes, cursor, count, visit),
+            Source::Memory(memory) => return Ok(scan_memory(memory, cursor, count, visit)),
+            Source::Table(_) | Source::Version(_) => {}
         }
         let mut chunk = (cursor >> PREFIX_BITS) as u32;
         let mut from = cursor << (64 - PREFIX_BITS);
@@ -323,7 +381,7 @@ impl View {
 
     fn chunks(&self) -> u32 {
         match &self.source {
-            Source::Table(_) | Source::Map(..) => 1,
+            Source::Table(_) | Source::Map(..) | Source::Memory(_) => 1,
             Source::Version(version) => version.info().shape.slots.chunks(),
         }
     }
@@ -332,11 +390,13 @@ impl View {
         Ok(match &self.source {
             Source::Table(table) => Box::new(table.scan_from(from)?),
             Source::Version(version) => version.scan_chunks_from(chunk..chunk + 1, from),
-            Source::Map(..) => unreachable!("a map has a scan of its own"),
+            Source::Map(..) | Source::Memory(_) => {
+                unreachable!("a map and a data set in memory have scans of their own")
+            }
         })
     }
 
-    /// Calls `visit` with about `count` evenly spread keys; in a map, with one that `random` chooses.
+    /// Calls `visit` with about `count` evenly spread keys; in a map and in memory, with one that `random` chooses.
     ///
     /// # Errors
     /// Damage, and errors of `visit`.
@@ -351,6 +411,9 @@ impl View {
             Source::Version(version) => version.sample(count, visit),
             Source::Map(map, changes) => {
                 any_key(map, changes, random)?.map_or(Ok(()), |key| visit(&key))
+            }
+            Source::Memory(memory) => {
+                any_key_in_memory(memory, random).map_or(Ok(()), |key| visit(&key))
             }
         }
     }
@@ -401,7 +464,6 @@ fn scan_map(
     if changes.is_cleared {
         return Ok(0);
     }
-    let prefix_of = |hash: u64| hash >> (64 - PREFIX_BITS);
     let mut last = None;
     let next =
         map.visit_from(cursor << (64 - PREFIX_BITS), left.saturating_add(1), &mut |hash, key| {
@@ -418,6 +480,44 @@ fn scan_map(
             true
         })?;
     Ok(next.map_or(0, prefix_of))
+}
+
+/// Returns the start of a hash, as a cursor has it.
+fn prefix_of(hash: u64) -> u64 {
+    hash >> (64 - PREFIX_BITS)
+}
+
+/// Calls `visit` with the keys of a data set in memory after a cursor, as [`View::scan_some`] does.
+fn scan_memory(
+    memory: &ServedMemory,
+    cursor: u64,
+    mut left: usize,
+    visit: &mut dyn FnMut(&[u8]),
+) -> u64 {
+    let mut last = None;
+    let next = memory.visit_from(cursor << (64 - PREFIX_BITS), &mut |hash, key| {
+        // Keys that share a prefix come together.
+        if left == 0 && last != Some(prefix_of(hash)) {
+            return false;
+        }
+        visit(key);
+        last = Some(prefix_of(hash));
+        left = left.saturating_sub(1);
+        true
+    });
+    next.map_or(0, prefix_of)
+}
+
+/// Returns the key in memory whose hash comes after a random one; `None` if there is none.
+fn any_key_in_memory(memory: &ServedMemory, random: u64) -> Option<Vec<u8>> {
+    [random, 0].into_iter().find_map(|from| {
+        let mut chosen = None;
+        memory.visit_from(from, &mut |_, key| {
+            chosen = Some(key.to_vec());
+            false
+        });
+        chosen
+    })
 }
 
 /// Returns the key of a map whose hash comes after a random one, or one that a transaction has set; `None` if there

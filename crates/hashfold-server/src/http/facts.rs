@@ -38,7 +38,7 @@ pub(super) struct Current {
     pub(super) created_at: u64,
 }
 
-/// A table, a store or a map.
+/// A table, a store, a map or a data set in memory.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct TableFacts {
     pub(super) name: String,
@@ -51,6 +51,11 @@ pub(super) struct TableFacts {
     /// The numbers of changes of a map: all, and those that are durable.
     pub(super) seq: Option<u64>,
     pub(super) durable_seq: Option<u64>,
+    /// The memory of a data set in memory, and its limit.
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) memory_limit_bytes: Option<u64>,
+    /// Number of its changes that are not saved.
+    pub(super) unsaved: Option<u64>,
 }
 
 impl TableFacts {
@@ -59,6 +64,7 @@ impl TableFacts {
         let view = view.as_ref();
         let info = view.and_then(|view| view.version()).map(|version| version.info());
         let seqs = view.and_then(|view| view.map()).map(|map| map.seqs());
+        let memory = view.and_then(|view| view.memory());
         TableFacts {
             name: data.name().to_string(),
             kind: data.kind(),
@@ -73,6 +79,9 @@ impl TableFacts {
             in_memory: view.map(|view| view.is_in_memory()),
             seq: seqs.map(|(seq, _)| seq),
             durable_seq: seqs.map(|(_, durable_seq)| durable_seq),
+            memory_bytes: memory.map(|memory| memory.stat().bytes),
+            memory_limit_bytes: memory.map(|memory| memory.memory_bytes()),
+            unsaved: memory.map(|memory| memory.unsaved()),
         }
     }
 }
@@ -102,7 +111,7 @@ impl FilterFacts {
     }
 }
 
-/// Returns all tables, stores and maps.
+/// Returns all tables, stores, maps and data sets in memory.
 pub(super) fn tables(shared: &Shared) -> Vec<TableFacts> {
     shared.data().iter().map(|data| TableFacts::of(data)).collect()
 }

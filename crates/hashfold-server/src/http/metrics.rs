@@ -2,6 +2,7 @@
 
 use crate::{
     command::TABLE,
+    data::ServedMemory,
     metrics::{CommandCounts, POWERS},
     process::Memory,
     shared::Shared,
@@ -133,7 +134,18 @@ fn data(shared: &Shared, text: &mut String) {
         "Sequence number before which changes of a map are durable.",
     );
     family_of_maps(shared, text, "durable_seq", |(_, durable_seq)| durable_seq);
-    family(text, "data_bytes", "gauge", "Size of a data set's files.");
+    let help = "Memory of a data set in memory, in bytes.";
+    family_in_memory(shared, text, ("table_memory_bytes", help), |memory| memory.stat().bytes);
+    let help = "Limit of the memory of a data set in memory, in bytes.";
+    family_in_memory(shared, text, ("table_memory_limit_bytes", help), ServedMemory::memory_bytes);
+    let help = "Changes of a data set in memory that are not saved.";
+    family_in_memory(shared, text, ("unsaved_changes", help), ServedMemory::unsaved);
+    family(
+        text,
+        "data_bytes",
+        "gauge",
+        "Size of a data set's files, or of its keys and values in memory.",
+    );
     for (data, view) in shared.views() {
         line(text, "data_bytes", &label(data.name()), view.data_bytes());
     }
@@ -144,6 +156,21 @@ fn family_of_maps(shared: &Shared, text: &mut String, name: &str, of: fn((u64, u
     for (data, view) in shared.views() {
         if let Some(map) = view.map() {
             line(text, name, &label(data.name()), of(map.seqs()));
+        }
+    }
+}
+
+/// Appends a family that has a line for each data set in memory.
+fn family_in_memory(
+    shared: &Shared,
+    text: &mut String,
+    (name, help): (&str, &str),
+    of: fn(&ServedMemory) -> u64,
+) {
+    family(text, name, "gauge", help);
+    for (data, view) in shared.views() {
+        if let Some(memory) = view.memory() {
+            line(text, name, &label(data.name()), of(memory));
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{
     exec::Executed,
     jobs::{AskedJob, Finished},
     on_map::{MapGroup, MapJob, MapRequest},
+    on_memory::{MemoryGroup, MemoryRequest},
     redirect::ask,
 };
 use crate::{
@@ -44,11 +45,14 @@ impl EventLoop {
         }
     }
 
-    /// Answers a batch: lookups in memory now, others on another thread, and commands on maps on the threads of
-    /// these. `is_of_one` says whether one connection alone has requests.
+    /// Answers a batch: lookups and changes in memory now, lookups elsewhere on another thread, and commands on maps on
+    /// the threads of these. `is_of_one` says whether one connection alone has requests.
     fn look_up(&mut self, batch: Batch, is_of_one: bool) {
         for group in batch.maps {
             self.submit(group);
+        }
+        for group in batch.memories {
+            self.change_in_memory(&group);
         }
         for group in batch.groups {
             let start = self.shared.now();
@@ -91,6 +95,40 @@ impl EventLoop {
         group.places().for_each(|place| self.begin_wait(place));
         self.job_bytes += group.bytes();
         group.submit(&self.shared, self.results.clone());
+    }
+
+    /// Makes the changes of a group in memory, and writes the replies.
+    fn change_in_memory(&mut self, group: &MemoryGroup) {
+        let start = self.shared.now();
+        let replies = group.run(&self.shared.values);
+        let took = self.shared.now().saturating_sub(start);
+        let is_slow = self.shared.is_slow(took);
+        // Requests of one command follow each other mostly: they are counted together.
+        let mut counted = (usize::MAX, 0, 0);
+        for (i, request) in group.requests.iter().enumerate() {
+            let MemoryRequest { place, id, is_silent, .. } = *request;
+            let (found, arguments) = group.command(i);
+            let failed = note_error(&self.shared, replies.of(i));
+            if counted.0 != found.number {
+                self.note_lookups(counted, took);
+                counted = (found.number, 0, 0);
+            }
+            counted = (counted.0, counted.1 + 1, counted.2 + u64::from(failed));
+            if !self.is_open(place, id) {
+                continue;
+            }
+            let connection = &mut self.connections[place];
+            connection.lookups -= 1;
+            if is_slow {
+                let shown = || shown(found.command, &arguments);
+                self.shared.note_slow(found.command, &connection.session.client, took, shown);
+            }
+            if !is_silent {
+                connection.output.extend_from_slice(replies.of(i));
+            }
+            connection.break_off_if_full();
+        }
+        self.note_lookups(counted, took);
     }
 
     /// Whether a group from one connection is a single lookup that nobody else has to wait for, from a device
@@ -263,6 +301,7 @@ impl EventLoop {
         is_error
     }
 
+    /// Counts calls of one command that were answered together.
     fn note_lookups(&self, (command, calls, failed): (usize, u64, u64), took: Duration) {
         if calls > 0 {
             self.metrics.note(command, calls, took, failed);

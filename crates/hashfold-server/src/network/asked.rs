@@ -3,6 +3,7 @@
 use super::{
     batch::{Batch, GroupId, Request},
     on_map::{KeyNames, MapRequest},
+    on_memory::MemoryRequest,
     target::{Target, refusal as write_refusal},
 };
 use crate::{
@@ -26,7 +27,7 @@ pub(super) struct Asked {
 pub(super) enum What {
     Lookup(Lookup),
     Change,
-    /// A change of a map that clients change, and this lookup elsewhere.
+    /// A change of strings that clients change, and this lookup elsewhere.
     ChangeOrLookup(Lookup),
     Watch,
 }
@@ -41,7 +42,7 @@ pub(super) enum Added {
 }
 
 /// Adds a request to the batch: one on a map to the commands for the thread of the map, unless it is a lookup that
-/// needs no order among changes.
+/// needs no order among changes; a change in memory to those that the event loop makes itself.
 pub(super) fn add(
     shared: &Shared,
     session: &mut Session,
@@ -60,21 +61,22 @@ pub(super) fn add(
             && (is_after_changes || !lookup.is_of_one_value(keys.count(arguments.len())))
     };
     let what = match asked.what {
-        What::ChangeOrLookup(_) if target.map().is_some_and(|map| map.refusal().is_none()) => {
-            What::Change
-        }
+        What::ChangeOrLookup(_) if target.may_change() => What::Change,
         What::ChangeOrLookup(lookup) => What::Lookup(lookup),
         what => what,
     };
+    if what == What::Change && target.changeable_memory().is_some() {
+        return Ok(add_in_memory(shared, session, asked, &target, arguments, batch));
+    }
     match (what, target.map()) {
         (What::Lookup(lookup), _) if !is_of_map(lookup) => {
             Ok(add_lookup(shared, session, asked, (lookup, target), arguments, batch))
         }
-        (What::Change, map) if map.is_none_or(|map| map.refusal().is_some()) => {
+        (What::Change, _) if !target.may_change() => {
             let command = asked.found.command;
             match target.space_of_filters(command, arguments) {
                 Some(_) => Ok(Added::Elsewhere),
-                None => Err(write_refusal(session, command, map.and_then(|map| map.refusal()))),
+                None => Err(write_refusal(session, command, target.refusal())),
             }
         }
         (What::Watch, None) => Ok(Added::Elsewhere),
@@ -141,4 +143,36 @@ fn add_on_map(
     };
     batch.maps[number].push(asked.found, arguments, request);
     Added::To(GroupId::Map(number))
+}
+
+/// Adds a change to those of a data set in memory, unless it concerns filters, too.
+fn add_in_memory(
+    shared: &Shared,
+    session: &mut Session,
+    asked: &Asked,
+    target: &Target,
+    arguments: &Arguments<'_>,
+    batch: &mut Batch,
+) -> Added {
+    let Some(memory) = target.memory() else { return Added::Elsewhere };
+    if target.space_with_named_filters(asked.found.command, arguments).is_some() {
+        return Added::Elsewhere;
+    }
+    let number = match asked.group {
+        None => batch.memory(memory),
+        Some(GroupId::Memory(number)) if Arc::ptr_eq(&batch.memories[number].memory, memory) => {
+            number
+        }
+        Some(_) => return Added::Later,
+    };
+    session.client.note(shared.now(), asked.found.number);
+    let request = MemoryRequest {
+        place: asked.place,
+        id: session.client.id,
+        protocol: session.protocol,
+        is_silent: session.replies.silences(),
+        is_named: target.is_named,
+    };
+    batch.memories[number].push(asked.found, arguments, request);
+    Added::To(GroupId::Memory(number))
 }

@@ -2,12 +2,13 @@
 
 use super::{
     on_map::MapGroup,
+    on_memory::MemoryGroup,
     target::FoundFilter,
     values::{Room, ValueMemory},
 };
 use crate::{
     command::{Lookup, Value, Values},
-    data::{ServedMap, View},
+    data::{ServedMap, ServedMemory, View},
 };
 use hashfold::{Error, ErrorClass, ErrorKind};
 use std::{ops::Range, sync::Arc};
@@ -45,11 +46,12 @@ pub(super) struct Group {
     filters: Vec<(usize, FoundFilter)>,
 }
 
-/// Requests that were not answered yet: lookups by view, and commands by map.
+/// Requests that were not answered yet: lookups by view, and commands by map and by data set in memory.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) groups: Vec<Group>,
     pub(super) maps: Vec<MapGroup>,
+    pub(super) memories: Vec<MemoryGroup>,
 }
 
 /// The group of a batch that has the requests of a connection: all of them, since groups are answered in no order.
@@ -57,6 +59,7 @@ pub(super) struct Batch {
 pub(super) enum GroupId {
     View(usize),
     Map(usize),
+    Memory(usize),
 }
 
 impl Batch {
@@ -65,12 +68,13 @@ impl Batch {
     pub(super) fn is_full(&self) -> bool {
         let keys: usize = self.groups.iter().map(Group::keys).sum();
         let requests: usize = self.maps.iter().map(MapGroup::count).sum();
-        keys + requests >= KEYS_MAX
+        let in_memory: usize = self.memories.iter().map(MemoryGroup::count).sum();
+        keys + requests + in_memory >= KEYS_MAX
     }
 
     /// Whether the batch has no requests.
     pub(super) fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.maps.is_empty()
+        self.groups.is_empty() && self.maps.is_empty() && self.memories.is_empty()
     }
 
     /// Returns the number of the group of a map.
@@ -79,6 +83,15 @@ impl Batch {
         self.maps.iter().position(is_it).unwrap_or_else(|| {
             self.maps.push(MapGroup::new(map.clone()));
             self.maps.len() - 1
+        })
+    }
+
+    /// Returns the number of the group of a data set in memory.
+    pub(super) fn memory(&mut self, memory: &Arc<ServedMemory>) -> usize {
+        let is_it = |group: &MemoryGroup| Arc::ptr_eq(&group.memory, memory);
+        self.memories.iter().position(is_it).unwrap_or_else(|| {
+            self.memories.push(MemoryGroup::new(memory.clone()));
+            self.memories.len() - 1
         })
     }
 
@@ -204,17 +217,30 @@ impl Group {
 
     /// Looks up all keys. If their values together take too much memory, all fail.
     pub(super) fn look_up(&self, memory: &Arc<ValueMemory>) -> Answers {
-        let _reading = self.view.as_ref().map(|view| view.begin_reading());
+        let _reading = self.view.as_ref().map(|view| view.begin_reading(self.keys_of_one()));
         self.look_up_now(memory)
+    }
+
+    /// Looks up all keys for a transaction, beside which nothing changes its data sets in memory.
+    pub(super) fn look_up_alone(&self, memory: &Arc<ValueMemory>) -> Answers {
+        match self.view.as_ref().is_some_and(|view| view.memory().is_some()) {
+            true => self.look_up_now(memory),
+            false => self.look_up(memory),
+        }
     }
 
     /// Looks up all keys, as [`Group::look_up`] does, unless that has to wait for changes of a map.
     pub(super) fn try_look_up(&self, memory: &Arc<ValueMemory>) -> Option<Answers> {
         let _reading = match &self.view {
-            Some(view) => view.try_begin_reading()?,
+            Some(view) => Some(view.try_begin_reading(self.keys_of_one())?),
             None => None,
         };
         Some(self.look_up_now(memory))
+    }
+
+    /// Returns the largest number of keys that a request has.
+    fn keys_of_one(&self) -> usize {
+        self.requests.iter().map(|request| request.keys.len()).max().unwrap_or(0)
     }
 
     fn look_up_now(&self, memory: &Arc<ValueMemory>) -> Answers {

@@ -5,20 +5,24 @@ use super::{
     batch::{Group, Request, TOO_LARGE, VALUES_BYTES_MAX},
     on_filters,
     on_map::{self, KeyNames, Turns},
+    on_memory::change_alone,
     redirect::moved,
     target::{Target, refusal},
     values::Room,
 };
 use crate::{
-    command::{Arguments, Call, Command, Flag, Found, Run, turn_groups},
-    data::{ServedMap, TurnGroup, Unit, View},
+    command::{Arguments, Call, Command, FilterEdit, Flag, Found, Run, turn_groups},
+    data::{MemoryUnit, ServedMap, ServedMemory, TurnGroup, Unit, View},
     protocol::Reply,
     session::{Replies, Session},
     shared::Shared,
     slow_log::shown,
     transaction::{Pins, Transaction, Watched},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, RwLockWriteGuard},
+    time::Duration,
+};
 
 /// Maximum number of keys that a transaction looks up at once.
 const KEYS_AT_ONCE: usize = 4096;
@@ -128,22 +132,45 @@ impl Execution {
         self.begun.bytes
     }
 
-    /// Whether the transaction waits for nothing and takes little time.
+    /// Whether the transaction waits for no device and takes little time.
     pub(super) fn is_quick(&self) -> bool {
         let is_in_memory = |view: Result<Option<Arc<View>>, String>| {
             view.ok().flatten().is_none_or(|view| view.is_in_memory())
         };
         let others = self.session.user().into_iter().flat_map(|user| user.spaces.values());
         self.transaction.bytes() <= QUICK_BYTES_MAX
-            && self.transaction.commands().all(|(found, _)| is_quick(found.command))
+            && self.transaction.commands().all(|(found, arguments)| {
+                let target = self.target_in_memory(found, &arguments);
+                is_quick(found.command)
+                    || target.is_some_and(|target| target.space_with_filters().is_none())
+            })
             && is_in_memory(self.session.view())
             && others.map(|space| space.view()).all(is_in_memory)
+    }
+
+    /// Returns the target of a command that changes strings in memory.
+    fn target_in_memory(&self, found: Found, arguments: &Arguments<'_>) -> Option<Target> {
+        let target = Target::of(&self.session, arguments, found.command.keys).ok()?;
+        (is_change(found.command) && target.changeable_memory().is_some()).then_some(target)
+    }
+
+    /// Returns the data sets in memory that the commands are about, each once, in an order that all transactions have.
+    fn memories(&self) -> Vec<Arc<ServedMemory>> {
+        let calls = self.transaction.commands().filter(|(found, _)| is_of_data(*found));
+        let memories = calls.filter_map(|(found, arguments)| {
+            let target = Target::of(&self.session, &arguments, found.command.keys).ok()?;
+            target.memory().cloned()
+        });
+        let mut memories: Vec<_> = memories.collect();
+        memories.sort_by_key(|memory| Arc::as_ptr(memory).addr());
+        memories.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        memories
     }
 
     /// Returns the map that the commands and the watched keys are about, if they are about one.
     ///
     /// # Errors
-    /// The reply: they are about several.
+    /// The reply: they are about several, or change data in memory, too.
     pub(super) fn map(&self) -> Result<Option<Arc<ServedMap>>, String> {
         let mut maps: Vec<Arc<ServedMap>> = Vec::new();
         let calls = self.transaction.commands().filter(|(found, _)| is_of_data(*found));
@@ -159,9 +186,14 @@ impl Execution {
             }
         }
         let first = maps.first().cloned();
-        match first.as_ref().is_none_or(|first| maps.iter().all(|map| Arc::ptr_eq(map, first))) {
-            true => Ok(first),
-            false => Err("ERR the keys of a transaction must be in one map".into()),
+        let Some(map) = first else { return Ok(None) };
+        if !maps.iter().all(|other| Arc::ptr_eq(other, &map)) {
+            return Err("ERR the keys of a transaction must be in one map".into());
+        }
+        let mut calls = self.transaction.commands();
+        match calls.any(|(found, arguments)| self.target_in_memory(found, &arguments).is_some()) {
+            true => Err("ERR a transaction changes a map or data in memory, not both".into()),
+            false => Ok(Some(map)),
         }
     }
 
@@ -177,8 +209,11 @@ impl Execution {
 
     /// Runs the commands, those on a map in `unit`. If a key that is watched has changed, it runs none.
     pub(super) fn run(self, unit: Option<&mut Unit<'_>>) -> Executed {
+        let memories = self.memories();
         let Execution { shared, session, transaction, watched, begun } = self;
         let _turns = shared.turns.alone(filter_groups(&session, &transaction));
+        let alone = memories.iter().map(|memory| (memory, memory.begin_alone())).collect();
+        let alone = AloneInMemory(alone);
         let (output, notes, reads) = (Vec::new(), Vec::new(), Vec::new());
         let room = Room::default();
         let mut executed = Executed { begun, session, output, room, notes, reads };
@@ -190,7 +225,7 @@ impl Execution {
             reply.null_array();
         } else {
             reply.array(transaction.count());
-            executed.run_all(&shared, &transaction, unit);
+            executed.run_all(&shared, &transaction, unit, &alone);
         }
         executed.session.pins = None;
         executed
@@ -207,6 +242,17 @@ impl Execution {
     }
 }
 
+/// The data sets in memory beside which nothing runs while a transaction does.
+struct AloneInMemory<'a>(Vec<(&'a Arc<ServedMemory>, RwLockWriteGuard<'a, ()>)>);
+
+impl AloneInMemory<'_> {
+    /// Begins a command on a data set in memory, if it is one of these.
+    fn unit(&self, memory: &Arc<ServedMemory>) -> Option<MemoryUnit<'_>> {
+        let (memory, alone) = self.0.iter().find(|(own, _)| Arc::ptr_eq(own, memory))?;
+        Some(memory.unit(alone))
+    }
+}
+
 /// Whether a command waits for nothing but its keys, and hundreds of it take little time: `CLIENT LIST` takes the
 /// longer the more connections there are.
 fn is_quick(command: &Command) -> bool {
@@ -217,7 +263,7 @@ fn is_quick(command: &Command) -> bool {
     }
 }
 
-/// Whether a command reads or changes keys of a table, a store or a map.
+/// Whether a command reads or changes keys of a table, a store, a map or a data set in memory.
 fn is_of_data(found: Found) -> bool {
     matches!(found.command.run, Run::Lookup(_) | Run::ChangeOrLookup(..))
         || is_change(found.command)
@@ -248,6 +294,7 @@ impl Executed {
         shared: &Shared,
         transaction: &Transaction,
         mut unit: Option<&mut Unit<'_>>,
+        alone: &AloneInMemory<'_>,
     ) {
         let mut next = 0;
         while next < transaction.count() {
@@ -258,6 +305,10 @@ impl Executed {
                     continue;
                 }
                 self.show_changes(found, unit);
+            }
+            if self.run_in_memory(shared, (found, arguments), alone) {
+                next += 1;
+                continue;
             }
             next += match found.command.run {
                 _ if shared.is_late_to_stop() => {
@@ -337,6 +388,38 @@ impl Executed {
         true
     }
 
+    /// Runs a command that changes strings in memory. Returns whether it is one.
+    fn run_in_memory(
+        &mut self,
+        shared: &Shared,
+        (found, arguments): (Found, Arguments<'_>),
+        alone: &AloneInMemory<'_>,
+    ) -> bool {
+        if !is_of_data(found) || shared.is_late_to_stop() {
+            return false;
+        }
+        let target = Target::of(&self.session, &arguments, found.command.keys);
+        let Ok(target) = target else { return false };
+        let Some(memory) = target.changeable_memory() else { return false };
+        let is_lookup = matches!(target.run(found.command.run), Run::Lookup(_));
+        let Some(unit) = alone.unit(memory).filter(|_| !is_lookup) else { return false };
+        let (start, written) = (shared.now(), self.output.len());
+        let space = target.space_with_filters().cloned();
+        let names = KeyNames { are_named: target.is_named, space };
+        let mut reply = Reply::new(&mut self.output, self.session.protocol);
+        let changed = match written > VALUES_BYTES_MAX {
+            true => Err(TOO_LARGE.into()),
+            false => change_alone(unit, (found, &arguments), &names, &mut reply),
+        };
+        if let Err(error) = changed.and_then(FilterEdit::apply) {
+            self.output.truncate(written);
+            Reply::new(&mut self.output, self.session.protocol).error(&error);
+        }
+        let took = shared.now().saturating_sub(start);
+        self.note(shared, (found, arguments), written, took);
+        true
+    }
+
     /// Answers the lookups from one command on, those that can be answered together. Returns their number.
     fn look_up(&mut self, shared: &Shared, transaction: &Transaction, first: usize) -> usize {
         let start = shared.now();
@@ -403,7 +486,7 @@ impl Executed {
         group: &Group,
         start: Duration,
     ) {
-        let answers = group.look_up(&shared.values);
+        let answers = group.look_up_alone(&shared.values);
         let took = shared.now().saturating_sub(start);
         let calls = group.requests.len() as u64;
         let (view, failed, hits, misses) = (group.view.clone(), 0, 0, 0);

@@ -3,6 +3,7 @@
 //! ```text
 //!  sockets ─ready→ read ─→ requests ─┬ at once ──────────────────────────────→ replies ─→ write
 //!                                    ├ lookups of all sockets ─ get_many ─────↗
+//!                                    ├ changes in memory of all sockets ─ change_many ─↗
 //!                                    ├ commands on maps ─ threads of the maps ─↗
 //!                                    └ lookups of the device, jobs ─ threads ─↗ (the socket waits, others go on)
 //! ```
@@ -21,6 +22,7 @@ mod jobs;
 mod listener;
 mod on_filters;
 mod on_map;
+mod on_memory;
 mod redirect;
 mod requests;
 mod target;

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     command::{
-        Arguments, FilterEdit, Found, KeyCall, Lookup, MapCall, Run, TABLE, Value, Values,
-        WRONG_TYPE, inside, reads, replaces, turn_groups,
+        Arguments, FilterEdit, Found, KeyCall, Lookup, Run, StringCall, Strings, TABLE, Value,
+        Values, WRONG_TYPE, inside, reads, replaces, turn_groups,
     },
     data::{FilterTurns, MapWork, Outcome, ServedMap, Space, State, Unit, Watch},
     protocol::{Protocol, Reply},
@@ -252,8 +252,11 @@ pub(super) fn call(
 }
 
 /// Runs a command that changes keys.
-fn change(
-    unit: &mut Unit<'_>,
+///
+/// # Errors
+/// The reply.
+pub(super) fn change(
+    strings: &mut dyn Strings,
     (found, arguments): (Found, Arguments<'_>),
     filters: &mut FilterEdit,
     reply: &mut Reply<'_>,
@@ -261,9 +264,9 @@ fn change(
     let name = TABLE.full_name(found.number);
     match found.command.run {
         Run::Change(change) | Run::ChangeOrLookup(change, _) => {
-            change(&mut MapCall { name, arguments, unit, reply })
+            change(&mut StringCall { name, arguments, strings, reply })
         }
-        Run::Keys(run) => run(&mut KeyCall { name, arguments, strings: unit, filters, reply }),
+        Run::Keys(run) => run(&mut KeyCall { name, arguments, strings, filters, reply }),
         _ => unreachable!("the caller runs others"),
     }
 }

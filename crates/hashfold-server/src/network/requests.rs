@@ -223,10 +223,12 @@ impl EventLoop {
                 Ok(work) => job = Some(work),
                 Err(error) => call.reply.error(&error),
             },
-            Run::Keys(_) => match begin_on_filters(&call, found) {
-                Ok(work) => job = Some(work),
-                Err(error) => call.reply.error(&error),
-            },
+            Run::Keys(_) | Run::Change(_) | Run::ChangeOrLookup(..) => {
+                match begin_on_filters(&call, found) {
+                    Ok(work) => job = Some(work),
+                    Err(error) => call.reply.error(&error),
+                }
+            }
             Run::Login(run) => match run(&mut call) {
                 Ok(Login::Done) => {}
                 Ok(Login::Open(work)) => job = Some(work),
@@ -238,13 +240,9 @@ impl EventLoop {
             },
             Run::GroupOr(run, _) => run(&mut call),
             Run::Watch => watch(&mut call),
-            Run::Lookup(_)
-            | Run::Change(_)
-            | Run::ChangeOrLookup(..)
-            | Run::Exec
-            | Run::Group(_) => {
+            Run::Lookup(_) | Run::Exec | Run::Group(_) => {
                 unreachable!(
-                    "the caller has answered lookups, changes and EXEC; the table finds subcommands"
+                    "the caller has answered lookups and EXEC; the table finds subcommands"
                 )
             }
         }
@@ -347,7 +345,7 @@ enum Turn {
 
 impl Turn {
     fn of(found: Found, arguments: &Arguments<'_>) -> Turn {
-        if matches!(found.command.run, Run::Keys(_)) {
+        if matches!(found.command.run, Run::Keys(_) | Run::Change(_) | Run::ChangeOrLookup(..)) {
             return Turn::Alone(turn_groups(found.command, arguments));
         }
         let first = found.command.keys.places(arguments.len()).next();
@@ -355,7 +353,7 @@ impl Turn {
     }
 }
 
-/// Begins a command that changes filters, in a space whose strings clients do not change.
+/// Begins a command that changes filters, in a space whose strings clients do not change, or that are in memory.
 fn begin_on_filters(call: &Call<'_, '_>, found: Found) -> Result<Work, String> {
     let target = Target::of(call.session, &call.arguments, found.command.keys)?;
     on_filters::begin(call, found, &target)

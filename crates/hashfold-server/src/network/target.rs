@@ -2,8 +2,8 @@
 
 use super::batch::Group;
 use crate::{
-    command::{Arguments, Command, Keys, Lookup, Run, type_of},
-    data::{ServedMap, Space, View},
+    command::{Arguments, Command, Keys, Lookup, Run, inside, type_of},
+    data::{ServedMap, ServedMemory, Space, View},
     session::Session,
 };
 use std::{ops::Range, sync::Arc};
@@ -78,15 +78,34 @@ impl Target {
         self.map().filter(|map| map.refusal().is_none() || matches!(lookup, Lookup::Expiry(_)))
     }
 
-    /// Returns what a command does to these keys: a lookup, if it keeps results only in maps that clients change and
-    /// these are in none.
+    /// Returns the data set in memory of the keys, if they are in one.
+    #[inline]
+    pub(super) fn memory(&self) -> Option<&Arc<ServedMemory>> {
+        self.view.as_ref().and_then(|view| view.memory())
+    }
+
+    /// Returns the data set in memory of the keys, if they are in one that clients change.
+    #[inline]
+    pub(super) fn changeable_memory(&self) -> Option<&Arc<ServedMemory>> {
+        self.memory().filter(|memory| memory.refusal().is_none())
+    }
+
+    /// Returns why clients may not change the strings of a map or of a data set in memory, if they may not.
+    pub(super) fn refusal(&self) -> Option<&'static str> {
+        let of_map = self.map().and_then(|map| map.refusal());
+        of_map.or_else(|| self.memory().and_then(|memory| memory.refusal()))
+    }
+
+    /// Whether clients may change the strings of these keys.
+    pub(super) fn may_change(&self) -> bool {
+        (self.map().is_some() || self.memory().is_some()) && self.refusal().is_none()
+    }
+
+    /// Returns what a command does to these keys: a lookup, if it keeps results only where clients change strings, and
+    /// these are elsewhere.
     pub(super) fn run(&self, run: Run) -> Run {
         match run {
-            Run::ChangeOrLookup(_, parse)
-                if self.map().is_none_or(|map| map.refusal().is_some()) =>
-            {
-                Run::Lookup(parse)
-            }
+            Run::ChangeOrLookup(_, parse) if !self.may_change() => Run::Lookup(parse),
             run => run,
         }
     }
@@ -108,6 +127,20 @@ impl Target {
         let is_of_filters = matches!(command.run, Run::Keys(_))
             && (space.home().is_some() || keys.any(|key| space.filter(key).is_some()));
         is_of_filters.then_some(space)
+    }
+
+    /// Returns the space, if one of the keys of a command is a filter, or the command is about all keys and the space has
+    /// filters.
+    pub(super) fn space_with_named_filters(
+        &self,
+        command: &Command,
+        arguments: &Arguments<'_>,
+    ) -> Option<&Arc<Space>> {
+        let space = self.space_with_filters()?;
+        let key_at = |at| if self.is_named { inside(arguments.at(at)) } else { arguments.at(at) };
+        let mut keys = command.keys.places(arguments.len()).map(key_at);
+        let is_of_all = command.keys.count(arguments.len()) == 0;
+        (is_of_all || keys.any(|key| space.filter(key).is_some())).then_some(space)
     }
 
     /// Adds the keys of a call to a group, and returns their range there.
@@ -149,8 +182,8 @@ fn other_space<'s>(
     }
 }
 
-/// Returns the reply to a command that changes single keys of a table or store, or of a map that may not be
-/// changed: never `READONLY`, on which clients look for another server and try again.
+/// Returns the reply to a command that changes single keys of a table or store, or of a map or data set in memory that
+/// may not be changed: never `READONLY`, on which clients look for another server and try again.
 #[cold]
 pub(super) fn refusal(session: &Session, command: &Command, reason: Option<&str>) -> String {
     let user = session.user().map_or("", |user| &user.name);

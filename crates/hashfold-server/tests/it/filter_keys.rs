@@ -13,8 +13,13 @@ use std::{
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// The spaces in which clients make filters: with a map, with a table, with a store, and with nothing else.
-const SPACES: [&str; 4] = ["sess", "table", "people", "nothing"];
+/// The spaces in which clients make filters: with a map, in memory, with a table, with a store, and with nothing else.
+const SPACES: [&str; 5] = ["sess", "clicks", "table", "people", "nothing"];
+
+/// Whether clients change strings in a space.
+fn has_strings(space: &str) -> bool {
+    matches!(space, "sess" | "clicks")
+}
 
 /// Returns a configuration in which the user sees a space and makes filters, beside a filter of the configuration.
 fn file(space: &str) -> String {
@@ -23,6 +28,7 @@ fn file(space: &str) -> String {
     format!(
         "filters.path = 'made'\n[data.sess]\npath = 'sess'\n[data.table]\npath = 'table'\n\
          [data.people]\npath = 'people'\n[data.seen]\npath = 'seen'\n\
+         [data.clicks]\nkind = 'memory'\nmemory = '16MiB'\n\
          [user.default]\nfilters = ['seen']\nmakes-filters = true\nspace = '{space}'\n"
     )
 }
@@ -81,8 +87,8 @@ fn filters_are_deleted_in_every_space() {
                 ("UNLINK f", "1"),
             ],
         );
-        let expected = if space == "sess" { "1" } else { "[\"0\" []]" };
-        let line = if space == "sess" { "DBSIZE" } else { "SCAN 0 TYPE MBbloomCF" };
+        let expected = if has_strings(space) { "1" } else { "[\"0\" []]" };
+        let line = if has_strings(space) { "DBSIZE" } else { "SCAN 0 TYPE MBbloomCF" };
         // The filter of the configuration stays.
         client.check(line, expected);
         let reply = client.call("DEL seen");
@@ -98,7 +104,7 @@ fn filters_are_deleted_in_every_space() {
 fn keys_of_tables_and_stores_stay_and_those_of_maps_go_with_filters() {
     in_all_spaces(&|space, client, _| {
         client.check("BF.ADD f a", "1");
-        if space == "sess" {
+        if has_strings(space) {
             check_all(
                 client,
                 &[
@@ -408,7 +414,7 @@ fn pipelines_keep_their_order() {
             set,
             ("GET f", "\"x\""),
         ];
-        let count = if space == "sess" { lines.len() } else { 17 };
+        let count = if has_strings(space) { lines.len() } else { 17 };
         check_pipeline(client, &lines[..count]);
     });
 }
@@ -435,7 +441,7 @@ fn transactions_change_filters() {
             ("EXISTS g", "0"),
             ("BF.ADD g z", "1"),
         ];
-        let count = if space == "sess" { lines.len() } else { 12 };
+        let count = if has_strings(space) { lines.len() } else { 12 };
         client.check("MULTI", "+OK");
         lines[..count].iter().for_each(|(line, _)| client.check(line, "+QUEUED"));
         let replies: Vec<&str> = lines[..count].iter().map(|(_, reply)| *reply).collect();
@@ -447,9 +453,15 @@ fn transactions_change_filters() {
 /// A command that fails in a transaction changes nothing, of strings or of filters.
 #[test]
 fn a_command_that_fails_in_a_transaction_changes_nothing() {
-    let home = home();
-    let server = home.serve_file(&file("sess"));
-    let client = &mut Client::of(&server);
+    for space in ["sess", "clicks"] {
+        let home = home();
+        let server = home.serve_file(&file(space));
+        check_failures(&mut Client::of(&server));
+    }
+}
+
+/// Checks commands of a transaction that fail.
+fn check_failures(client: &mut Client) {
     client.check("SET s 1", "+OK");
     client.check("BF.ADD f a", "1");
     client.check("MULTI", "+OK");
@@ -506,7 +518,7 @@ fn flushes_remove_the_filters_that_clients_made() {
         in_all_spaces(&|space, client, server| {
             client.check("FLUSHALL now", "-ERR syntax error");
             let keys = client.call("DBSIZE");
-            if space == "sess" {
+            if has_strings(space) {
                 client.check("SET s 1", "+OK");
             }
             client.check("BF.ADD f a", "1");
@@ -549,7 +561,7 @@ fn who_makes_no_filters_deletes_none() {
 /// Other clients use a filter while it is deleted, renamed and made again: each reply makes sense.
 #[test]
 fn other_clients_meet_filters_that_are_there_or_not() {
-    for space in ["sess", "table"] {
+    for space in ["sess", "clicks", "table"] {
         let home = home();
         let server = home.serve_file(&file(space));
         let address = server.addresses()[0];

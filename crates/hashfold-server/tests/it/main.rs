@@ -10,6 +10,7 @@ mod filters;
 mod fixture;
 mod hostile;
 mod http;
+mod in_memory;
 mod introspection;
 mod kill;
 mod maps;

@@ -1,5 +1,5 @@
-//! Random sequences of commands that change keys, to a map and to `redis-server` 7.0: the replies are the same, byte
-//! by byte.
+//! Random sequences of commands that change keys, to a map or a data set in memory, and to `redis-server` 7.0: the
+//! replies are the same, byte by byte.
 //!
 //! No key expires during a run: times are far away, or passed. Replies that depend on the time of a command to the
 //! millisecond are not asked for.
@@ -9,6 +9,7 @@ use crate::{
     redis_server::{Redis, check_same, converse},
 };
 use hashfold::work::{Random as _, SeededRandom};
+use hashfold_server::Server;
 use std::env;
 
 /// The year 2100, in seconds since 1970.
@@ -19,6 +20,15 @@ struct Sequence<'r> {
     random: &'r SeededRandom,
     requests: Vec<Vec<String>>,
     is_multi: bool,
+    keys: Keys,
+}
+
+/// Whether keys may expire at a time that comes.
+#[derive(Clone, Copy, PartialEq)]
+enum Keys {
+    Expire,
+    /// Those in memory do not.
+    Stay,
 }
 
 impl Sequence<'_> {
@@ -92,7 +102,9 @@ impl Sequence<'_> {
         match self.below(12) {
             0 => vec!["EX".into()],
             1 => vec!["EX".into(), self.one(&["0", "-1", "x", "9223372036854775807"])],
+            2 if self.keys == Keys::Stay => vec!["PXAT".into(), self.one(&["1", "0", "-7"])],
             2 => vec!["PXAT".into(), self.one(&["1", "0", "-7", "9223372036854775807"])],
+            3..8 if self.keys == Keys::Stay => Vec::new(),
             3 | 4 => time("exat", FAR + self.below(5)),
             5..8 => time("PXAT", FAR * 1000 + self.below(5)),
             8 => time("EXAT", 1 + self.below(5)),
@@ -204,7 +216,12 @@ impl Sequence<'_> {
             _ => String::new(),
         };
         let (key, condition) = (self.key(), condition());
-        match self.below(8) {
+        // The first kinds are about a time that comes.
+        let kind = match self.keys {
+            Keys::Expire => self.below(8),
+            Keys::Stay => 4 + self.below(4),
+        };
+        match kind {
             0..3 => {
                 let at = FAR * 1000 + self.below(6) - 3;
                 self.line(&format!("PEXPIREAT {key} {at}{condition}"));
@@ -244,6 +261,21 @@ impl Sequence<'_> {
         self.push(["TTL", &key]);
     }
 
+    /// Adds changes of one key that are made together, and lookups between them.
+    fn append(&mut self) {
+        for _ in 0..self.below(12) {
+            let (key, value) = (self.key(), self.value());
+            match self.below(8) {
+                0 => self.push(["DEL", &key]),
+                1 => self.push(["SET", &key, &value]),
+                2 => self.push(["STRLEN", &key]),
+                _ => self.push(["APPEND", &key, &value]),
+            }
+        }
+        // There, DBSIZE counts keys that have expired.
+        self.line("EXISTS k0 k1 k2 k3 k4 k5 k6 k7");
+    }
+
     fn look(&mut self) {
         let key = self.key();
         match self.below(14) {
@@ -255,7 +287,7 @@ impl Sequence<'_> {
             7 => self.push(["PEXPIRETIME", &key]),
             8 => self.push(["EXPIRETIME", &key]),
             9 => self.push(["TYPE", &key]),
-            // There, DBSIZE counts keys that have expired.
+            // As above, not DBSIZE.
             10 | 11 => self.line(&format!("KEYS {key}")),
             12 => {
                 let (other, options) = (
@@ -328,7 +360,8 @@ impl Sequence<'_> {
             30..40 => self.count(),
             40..52 => self.move_or_delete(),
             52..62 => self.expire(),
-            62..67 => self.expire_later(),
+            62..67 if self.keys == Keys::Expire => self.expire_later(),
+            62..67 => self.append(),
             67..82 => self.look(),
             82..88 => self.sketch(),
             _ => self.of_transaction(),
@@ -336,21 +369,14 @@ impl Sequence<'_> {
     }
 }
 
-#[test]
-fn changes_of_a_map_have_the_replies_of_redis() {
-    let Some(redis) = Redis::start_empty() else {
-        return println!("skipped: changes on redis-server 7.0, which is not installed");
-    };
-    let home = Home::new();
-    home.make_map("sess");
-    let server = home.serve_file(
-        "[data.sess]\npath = 'sess'\ndurability = 'everysec'\n[user.default]\nspace = 'sess'\n",
-    );
+/// Sends random sequences to Redis and to a server, and compares the replies.
+fn check_changes(server: &Server, redis: &Redis, keys: Keys) {
     let seed = env::var("HASHFOLD_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let rounds = env::var("HASHFOLD_TEST_ROUNDS").ok().and_then(|it| it.parse().ok()).unwrap_or(60);
     let random = SeededRandom::new(seed);
     for round in 0..rounds {
-        let mut sequence = Sequence { random: &random, requests: Vec::new(), is_multi: false };
+        let (requests, is_multi) = (Vec::new(), false);
+        let mut sequence = Sequence { random: &random, requests, is_multi, keys };
         sequence.line("FLUSHALL");
         (0..200).for_each(|_| sequence.step());
         let bytes: Vec<u8> = sequence
@@ -364,6 +390,31 @@ fn changes_of_a_map_have_the_replies_of_redis() {
         let place = format!("seed {seed}, round {round}, RESP{protocol}");
         check_same(&got, &expected, &place, &sequence.requests);
     }
+}
+
+#[test]
+fn changes_of_a_map_have_the_replies_of_redis() {
+    let Some(redis) = Redis::start_empty() else {
+        return println!("skipped: changes on redis-server 7.0, which is not installed");
+    };
+    let home = Home::new();
+    home.make_map("sess");
+    let server = home.serve_file(
+        "[data.sess]\npath = 'sess'\ndurability = 'everysec'\n[user.default]\nspace = 'sess'\n",
+    );
+    check_changes(&server, &redis, Keys::Expire);
+}
+
+#[test]
+fn changes_in_memory_have_the_replies_of_redis() {
+    let Some(redis) = Redis::start_empty() else {
+        return println!("skipped: changes in memory on redis-server 7.0, which is not installed");
+    };
+    let home = Home::new();
+    let server = home.serve_file(
+        "threads = 2\n[data.sess]\nkind = 'memory'\nmemory = '64MiB'\n[user.default]\nspace = 'sess'\n",
+    );
+    check_changes(&server, &redis, Keys::Stay);
 }
 
 /// What one server dumps, the other restores.

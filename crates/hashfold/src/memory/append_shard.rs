@@ -115,14 +115,14 @@ impl AppendShard {
         Ok(())
     }
 
-    /// Adds bytes to the value of a key, which is inserted if it is not there.
+    /// Adds bytes to the value of a key, which is inserted if it is not there. Returns the size of the value then.
     #[inline]
-    pub(super) fn append(&mut self, hash: u64, key: &[u8], bytes: &[u8]) -> Result<()> {
+    pub(super) fn append(&mut self, hash: u64, key: &[u8], bytes: &[u8]) -> Result<usize> {
         check_sizes(key, Some(bytes))?;
         self.prepare(hash)?;
         let Some(found) = self.find(hash, key) else {
             self.value_sizes.add(bytes.len());
-            return self.insert(hash, key, bytes);
+            return self.insert(hash, key, bytes).map(|()| bytes.len());
         };
         let old = Reference(found.value);
         let len = self.values.sizes(old).0 + bytes.len();
@@ -134,7 +134,7 @@ impl AppendShard {
         self.replace(hash, found, reference);
         self.value_sizes.add(len);
         self.data_bytes += bytes.len() as u64;
-        Ok(())
+        Ok(len)
     }
 
     /// Removes the first bytes of a value, as many as `drop` returns for it; returns their number, or `None` if the

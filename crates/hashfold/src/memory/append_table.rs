@@ -1,8 +1,8 @@
 //! The table from byte keys to values that grow.
 
 use super::{
-    AppendSnapshot, AppendStats, MemoryOptions, append_shard::AppendShard, group_table::hashes_of,
-    shards::Shards, slabs::Reference,
+    AppendSnapshot, AppendStats, MemoryOptions, Slot, append_shard::AppendShard,
+    group_table::hashes_of, shards::Shards, slabs::Reference,
 };
 use crate::{
     error::Result,
@@ -78,7 +78,7 @@ impl AppendTable {
     /// # Errors
     /// Those of [`AppendTable::put`]; some of the keys are inserted then.
     pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, entries: &[(K, V)]) -> Result<()> {
-        self.change_many(entries, |shard, hash, key, value| shard.put(hash, key, value).map(drop))
+        self.change_each(entries, |shard, hash, key, value| shard.put(hash, key, value).map(drop))
     }
 
     /// Adds bytes to the end of a key's value. A key that is not there is inserted.
@@ -88,7 +88,7 @@ impl AppendTable {
     pub fn append(&self, key: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> Result<()> {
         let (key, bytes) = (key.as_ref(), bytes.as_ref());
         let hash = self.hash(key);
-        self.shards.write(self.shards.of(hash)).append(hash, key, bytes)
+        self.shards.write(self.shards.of(hash)).append(hash, key, bytes).map(drop)
     }
 
     /// Adds bytes to the values of keys, in the order of `records` for each key; the more at once, the faster.
@@ -96,11 +96,51 @@ impl AppendTable {
     /// # Errors
     /// Those of [`AppendTable::append`]; some of the records are appended then.
     pub fn append_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, records: &[(K, V)]) -> Result<()> {
-        self.change_many(records, AppendShard::append)
+        self.change_each(records, |shard, hash, key, bytes| {
+            shard.append(hash, key, bytes).map(drop)
+        })
+    }
+
+    /// Calls `change` with the number and the [`Slot`] of each key, which reads and changes its value as it likes; the
+    /// more keys at once, the faster. The calls for one key are in the order of `keys`.
+    ///
+    /// The key's shard is locked while `change` runs: it must not use this table.
+    ///
+    /// ```
+    /// use hashfold::memory::{AppendTable, MemoryOptions};
+    /// let visits = AppendTable::new(MemoryOptions::default())?;
+    /// let keys = ["eve", "bob", "eve"];
+    /// let mut sizes = [0; 3];
+    /// visits.change_many(&keys, |i, slot| {
+    ///     sizes[i] = slot.append("x")?;
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(sizes, [1, 1, 2]);
+    /// # Ok::<(), hashfold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `change`, after which it is not called again.
+    #[inline]
+    pub fn change_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut change: impl FnMut(usize, &mut Slot<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let hashes = keys.iter().map(|key| self.hash(key.as_ref()));
+        self.shards.in_batches(hashes, |shard, batch| {
+            let mut shard = self.shards.write(shard);
+            shard.prefetch(&hashes_of(batch)[..batch.len()]);
+            for (position, hash) in batch {
+                let key = keys[*position].as_ref();
+                change(*position, &mut Slot { shard: &mut shard, hash: *hash, key })?;
+            }
+            Ok(())
+        })
     }
 
     #[inline]
-    fn change_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    fn change_each<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         entries: &[(K, V)],
         change: impl Fn(&mut AppendShard, u64, &[u8], &[u8]) -> Result<()>,
@@ -156,6 +196,62 @@ impl AppendTable {
             Ok(())
         });
         debug_assert!(done.is_ok());
+    }
+
+    /// Returns the size of a key's value in bytes; `None` if the key is not there. No value is copied.
+    pub fn size(&self, key: impl AsRef<[u8]>) -> Option<usize> {
+        let key = key.as_ref();
+        let hash = self.hash(key);
+        let shard = self.shards.read(self.shards.of(hash));
+        shard.find(hash, key).map(|found| shard.values.sizes(Reference(found.value)).0)
+    }
+
+    /// Calls `visit` with the number of each key and its value, in any order; the more keys at once, the faster. A value
+    /// of up to 32 KiB with its key is lent without a copy.
+    ///
+    /// The key's shard is locked while `visit` runs: it must not change this table.
+    ///
+    /// # Errors
+    /// Those of `visit`, after which it is not called again.
+    pub fn visit_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut visit: impl FnMut(usize, Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let hashes = keys.iter().map(|key| self.hash(key.as_ref()));
+        let mut scratch = Vec::new();
+        self.shards.in_batches(hashes, |shard, batch| {
+            let shard = self.shards.read(shard);
+            shard.prefetch(&hashes_of(batch)[..batch.len()]);
+            for (position, hash) in batch {
+                let found = shard.find(*hash, keys[*position].as_ref());
+                let value =
+                    found.map(|found| shard.values.value(Reference(found.value), &mut scratch));
+                visit(*position, value)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `visit` with the first 64 bits of each key's hash and with the key, in ascending order of these bits and from
+    /// `from` on, until it returns `false`. Returns the bits for which it did.
+    ///
+    /// A key that stays is visited once, whatever writers change meanwhile. Part of the table is locked while `visit`
+    /// runs: it must not change this table.
+    pub fn visit_keys(&self, from: u64, mut visit: impl FnMut(u64, &[u8]) -> bool) -> Option<u64> {
+        let (mut pairs, mut scratch, mut next) = (Vec::new(), Vec::new(), from);
+        loop {
+            let shard = self.shards.read(self.shards.of(next));
+            let last = shard.index.group_at(next, &mut pairs);
+            pairs.retain(|pair| pair.hash >= next);
+            pairs.sort_unstable();
+            for pair in &pairs {
+                if !visit(pair.hash, shard.values.key(Reference(pair.value), &mut scratch)) {
+                    return Some(pair.hash);
+                }
+            }
+            next = last.checked_add(1)?;
+        }
     }
 
     /// Whether a key is there.

@@ -37,6 +37,7 @@ mod scratch;
 mod shape;
 mod shards;
 mod slabs;
+mod slot;
 mod snapshots;
 mod stat;
 #[cfg(test)]
@@ -49,5 +50,6 @@ pub use self::{
     group_snapshot::GroupSnapshot,
     group_table::GroupTable,
     options::{MemoryOptions, SHARDS_MAX},
+    slot::Slot,
     stat::{AppendStats, GroupStats},
 };

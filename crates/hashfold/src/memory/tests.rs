@@ -270,6 +270,14 @@ fn check_table(table: &AppendTable, expected: &HashMap<Vec<u8>, Vec<u8>>) {
     assert!(stats.block_bytes >= stats.data_bytes && stats.page_bytes >= stats.block_bytes);
     assert!(stats.bytes >= stats.index_bytes + stats.page_bytes);
     check_run(table.snapshot().unwrap().scan(), expected);
+    let mut keys: Vec<(u64, Vec<u8>)> = Vec::new();
+    let end = table.visit_keys(0, |hash, key| {
+        keys.push((hash, key.to_vec()));
+        true
+    });
+    assert_eq!((end, keys.len()), (None, expected.len()));
+    assert!(keys.is_sorted_by_key(|(hash, _)| *hash));
+    assert!(keys.iter().all(|(_, key)| expected.contains_key(key)));
 }
 
 /// Random changes, snapshots read beside them, and compactions.
@@ -336,6 +344,105 @@ fn records_in_batches_are_appended_in_their_order() {
     table.put_many(&puts).unwrap();
     expected.values_mut().for_each(|value| *value = b"new".to_vec());
     check_table(&table, &expected);
+}
+
+/// Reads and changes of several keys together, and of one key several times, against a map.
+#[test]
+fn slots_are_changed_in_the_order_of_their_keys() {
+    let numbers = SeededRandom::new(5);
+    let table = AppendTable::new(MemoryOptions::default()).unwrap();
+    let mut expected: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+    for _ in 0..200 {
+        let keys: Vec<_> = (0..below(&numbers, 300)).map(|_| text(below(&numbers, 200))).collect();
+        let kinds: Vec<_> = keys.iter().map(|_| below(&numbers, 4)).collect();
+        let sizes: Vec<_> = keys.iter().map(|_| below(&numbers, 40) as usize).collect();
+        let mut got = vec![(None, 0); keys.len()];
+        table
+            .change_many(&keys, |i, slot| {
+                assert_eq!(slot.key(), keys[i]);
+                let before = slot.get();
+                assert_eq!(slot.size(), before.as_ref().map(Vec::len));
+                let bytes = vec![i as u8; sizes[i]];
+                let result = match kinds[i] {
+                    0 => usize::from(slot.remove()?),
+                    1 => usize::from(slot.put(bytes)?),
+                    _ => slot.append(bytes)?,
+                };
+                got[i] = (before, result);
+                Ok(())
+            })
+            .unwrap();
+        for (i, key) in keys.iter().enumerate() {
+            let (before, bytes) = (expected.get(key).cloned(), vec![i as u8; sizes[i]]);
+            let result = match kinds[i] {
+                0 => usize::from(expected.remove(key).is_some()),
+                1 => usize::from(expected.insert(key.clone(), bytes).is_some()),
+                _ => {
+                    let value = expected.entry(key.clone()).or_default();
+                    value.extend(bytes);
+                    value.len()
+                }
+            };
+            assert_eq!(got[i], (before, result), "{i}");
+        }
+    }
+    check_table(&table, &expected);
+}
+
+/// Values that lie in one block, and longer ones, are lent.
+#[test]
+fn values_of_many_keys_are_lent() {
+    let table = AppendTable::new(MemoryOptions::default()).unwrap();
+    let value = |i: u64| vec![i as u8; (i * 401) as usize];
+    (0..200).for_each(|i| assert!(!table.put(text(i), value(i)).unwrap()));
+    let keys: Vec<_> = (0..300).map(text).collect();
+    let mut seen = vec![false; keys.len()];
+    table
+        .visit_many(&keys, |i, got| {
+            let expected = (i < 200).then(|| value(i as u64));
+            assert_eq!(got, expected.as_deref());
+            seen[i] = true;
+            Ok(())
+        })
+        .unwrap();
+    assert!(seen.into_iter().all(|seen| seen));
+    for (i, key) in (0..).zip(&keys) {
+        assert_eq!(table.size(key), (i < 200).then(|| value(i).len()));
+    }
+    let mut calls = 0;
+    let stopped = table.visit_many(&keys, |_, _| {
+        calls += 1;
+        Err(ErrorKind::Stopped.into())
+    });
+    assert!(stopped.is_err() && calls == 1);
+}
+
+/// A walk through the keys goes on where it has stopped, also at the first and the last hash.
+#[test]
+fn keys_are_visited_from_any_hash_on() {
+    let options = MemoryOptions { seed: Seed(3), ..MemoryOptions::default() };
+    let table = AppendTable::new(options).unwrap();
+    assert_eq!(table.visit_keys(0, |_, _| false), None);
+    (0..5000).for_each(|i| table.append(text(i), "x").unwrap());
+    let long = vec![7; 65_535];
+    table.put(&long, "long").unwrap();
+    let mut expected: Vec<_> = (0..5000).map(text).chain([long]).collect();
+    expected.sort_by_key(|key| KeyHash::of(key, Seed(3)).high());
+    let (mut from, mut keys) = (0, Vec::new());
+    loop {
+        let mut left = 7;
+        let next = table.visit_keys(from, |_, key| {
+            if left > 0 {
+                keys.push(key.to_vec());
+            }
+            left -= 1;
+            left >= 0
+        });
+        let Some(next) = next else { break };
+        from = next;
+    }
+    assert_eq!(keys, expected);
+    assert_eq!(table.visit_keys(u64::MAX, |_, _| false), None);
 }
 
 /// After most keys were removed, the values of the others move together, and values of other sizes use the pages.

@@ -125,6 +125,45 @@ impl Values {
         }
     }
 
+    /// Returns the value: that in its block, or a copy in `scratch` if it has extents.
+    #[inline]
+    pub(super) fn value<'a>(&'a self, reference: Reference, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        if reference.is_marked() {
+            scratch.clear();
+            self.read_value(reference, scratch);
+            return scratch;
+        }
+        let block = self.slabs.block(reference);
+        let (len, start) = decode_len(block);
+        &block[start + len..]
+    }
+
+    /// Returns the key: that in its block, or a copy in `scratch` if it has extents.
+    pub(super) fn key<'a>(&'a self, reference: Reference, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        if !reference.is_marked() {
+            let block = self.slabs.block(reference);
+            let (len, start) = decode_len(block);
+            return &block[start..start + len];
+        }
+        scratch.clear();
+        let mut len = 0;
+        for (i, piece) in self.pieces(reference).enumerate() {
+            let rest = match i {
+                0 => {
+                    let (key_len, start) = decode_len(piece);
+                    len = key_len;
+                    &piece[start..]
+                }
+                _ => piece,
+            };
+            scratch.extend_from_slice(&rest[..rest.len().min(len - scratch.len())]);
+            if scratch.len() == len {
+                break;
+            }
+        }
+        scratch
+    }
+
     /// Adds the key and then its value to `out`; returns the length of the key.
     pub(super) fn read(&self, reference: Reference, out: &mut Vec<u8>) -> usize {
         let mut key_len = 0;
@@ -374,6 +413,8 @@ mod tests {
                 let mut value = Vec::new();
                 values.read_value(reference, &mut value);
                 assert_eq!(value, expected);
+                assert_eq!(values.value(reference, &mut value), expected);
+                assert_eq!(values.key(reference, &mut value), key);
                 if kept_for.is_some() {
                     assert_eq!(read(&values, old), before);
                     before = read(&values, reference);

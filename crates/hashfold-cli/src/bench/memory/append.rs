@@ -16,13 +16,13 @@ use std::time::Instant;
 /// Number of records of a call.
 const BATCH: usize = 1000;
 /// Size of a record in bytes.
-const RECORD: usize = 16;
+pub(in crate::bench) const RECORD: usize = 16;
 /// Exponent of the distribution of lengths, and the longest chain, as in the posts on tables in RAM.
 const EXPONENT: f64 = 2.24;
 const RECORDS_MAX: usize = 1024;
 
 pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
-    let records = records(bench);
+    let records = records(bench.chains, bench.seed);
     let before = rss_bytes();
     let table = AppendTable::new(options(bench))?;
     append(bench, report, &table, &records)?;
@@ -45,26 +45,27 @@ pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     compact(bench, report, &table)
 }
 
-/// Returns the chain of each record, in random order.
-fn records(bench: &MemoryBench) -> Vec<u32> {
+/// Returns the chain of each record of a number of chains, in random order.
+pub(in crate::bench) fn records(chains: u64, seed: u64) -> Vec<u32> {
     let mut limits: Vec<f64> = (1..=RECORDS_MAX).map(|len| (len as f64).powf(-EXPONENT)).collect();
     for i in 1..RECORDS_MAX {
         limits[i] += limits[i - 1];
     }
     let all = limits[RECORDS_MAX - 1];
     let mut records = Vec::new();
-    for chain in 0..bench.chains {
-        let place = pick(chain, bench.seed, 1 << 53) as f64 / (1_u64 << 53) as f64 * all;
+    for chain in 0..chains {
+        let place = pick(chain, seed, 1 << 53) as f64 / (1_u64 << 53) as f64 * all;
         let len = limits.partition_point(|limit| *limit <= place) + 1;
         records.extend(std::iter::repeat_n(chain as u32, len));
     }
     for i in (1..records.len()).rev() {
-        records.swap(i, pick(i as u64, !bench.seed, i as u64 + 1) as usize);
+        records.swap(i, pick(i as u64, !seed, i as u64 + 1) as usize);
     }
     records
 }
 
-fn record(chain: u32) -> [u8; RECORD] {
+/// Returns the record that is appended to a chain.
+pub(in crate::bench) fn record(chain: u32) -> [u8; RECORD] {
     u128::from(chain).to_le_bytes()
 }
 

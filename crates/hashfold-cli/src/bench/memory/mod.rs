@@ -3,6 +3,9 @@
 mod append;
 mod group;
 
+#[cfg(all(feature = "deploy", feature = "serve"))]
+pub(super) use self::append::{RECORD, record, records};
+
 use super::{MemoryBench, measure::Report};
 use crate::failure::Result;
 use hashfold::{
@@ -34,7 +37,7 @@ fn options(bench: &MemoryBench) -> MemoryOptions {
 }
 
 /// Returns a pseudorandom key.
-fn key(i: u64, seed: u64) -> u64 {
+pub(super) fn key(i: u64, seed: u64) -> u64 {
     KeyHash::of(&i.to_le_bytes(), Seed(seed)).high()
 }
 

@@ -1,6 +1,9 @@
 //! One connection to a server, for single requests.
 
-use crate::failure::{Exit, Failure, Result};
+use crate::{
+    bench::ensure,
+    failure::{Exit, Failure, Result},
+};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
@@ -40,6 +43,17 @@ impl Client {
     /// Sends requests.
     pub(super) fn send(&mut self, requests: &[u8]) -> Result<()> {
         self.socket.get_mut().write_all(requests).map_err(|error| failed("write to", &error))
+    }
+
+    /// Reads as many bytes of replies as `expected` has, which they must be; `got` is memory for them.
+    pub(super) fn expect(&mut self, expected: &[u8], got: &mut Vec<u8>) -> Result<()> {
+        got.resize(expected.len(), 0);
+        self.socket.read_exact(got).map_err(|error| failed("read from", &error))?;
+        ensure(got[..] == *expected, || {
+            let same = got.iter().zip(expected).take_while(|(a, b)| a == b).count();
+            let end = got.len().min(same + 80);
+            format!("a server gave a wrong reply: {:?}", got[same..end].escape_ascii().to_string())
+        })
     }
 
     /// Reads one reply; an error reply is an error.

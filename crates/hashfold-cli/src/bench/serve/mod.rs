@@ -4,10 +4,12 @@
 //! process (a server) ←─ pool (many connections, every value is compared) ─→ times
 //!     → get: values in memory, and on the device; overload: more requests than the server can answer
 //!     → set: changes of a map, beside redis-server if that is installed; map: values in a map ten times its memory
+//!     → append: records appended to chains in memory, beside redis-server
 //!     → filter: BF.MADD beside the library; memory: connections, buffers; start: until the first reply
 //!     → publish: two servers that follow a group, read meanwhile; fetch: transfers, read meanwhile
 //! ```
 
+mod append;
 mod client;
 mod fetch;
 mod filter;
@@ -53,10 +55,11 @@ pub(super) fn run(bench: &ServeBench, report: &Report) -> Result<()> {
 /// A group of measurements.
 type Group = fn(&Scene<'_>) -> Result<()>;
 
-const GROUPS: [(&str, Group); 10] = [
+const GROUPS: [(&str, Group); 11] = [
     ("get", get::run),
     ("set", set::run),
     ("map", map::run),
+    ("append", append::run),
     ("overload", overload::run),
     ("filter", filter::run),
     ("memory", memory::run),

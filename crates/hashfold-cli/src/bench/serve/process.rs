@@ -66,11 +66,7 @@ impl Process {
 
     /// Returns the memory that the process has allocated, without mapped files, in bytes.
     pub(super) fn memory(&self) -> Result<f64> {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = fs::read_to_string(path).map_err(|error| failed("look at it", &error))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-        Ok(kib.unwrap_or(f64::NAN) * 1024.0)
+        memory_of(self.child.id())
     }
 
     /// Asks the server to stop, and waits until it has: filters are durable then.
@@ -87,6 +83,15 @@ impl Drop for Process {
         // It may have ended.
         let _ = (self.child.kill(), self.child.wait());
     }
+}
+
+/// Returns the memory that a process has allocated, without mapped files, in bytes.
+pub(super) fn memory_of(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(path).map_err(|error| failed("look at it", &error))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    Ok(kib.unwrap_or(f64::NAN) * 1024.0)
 }
 
 /// Returns the address that a server says it listens on.
@@ -110,15 +115,30 @@ impl Peer {
     /// Starts a server that appends its changes to a file in a folder, and syncs that as `fsync` says. `None` if none
     /// is installed.
     pub(super) fn start(folder: &Path, fsync: &str) -> Result<Option<Peer>> {
+        let folder = folder.join(format!("redis-{fsync}"));
+        Peer::spawn(&folder, &["--appendonly", "yes", "--appendfsync", fsync])
+    }
+
+    /// Starts a server that keeps its data in memory alone. `None` if none is installed.
+    pub(super) fn start_in_memory(folder: &Path) -> Result<Option<Peer>> {
+        Peer::spawn(&folder.join("redis-memory"), &["--appendonly", "no"])
+    }
+
+    /// Returns the number of the process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn spawn(folder: &Path, options: &[&str]) -> Result<Option<Peer>> {
         let wrong = |error: io::Error| failed("start redis-server beside", &error);
         let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
         let address = address.map_err(wrong)?;
-        let folder = folder.join(format!("redis-{fsync}"));
-        fs::create_dir_all(&folder).map_err(wrong)?;
+        fs::create_dir_all(folder).map_err(wrong)?;
         let spawned = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""])
-            .args(["--appendonly", "yes", "--appendfsync", fsync, "--dir"])
-            .arg(&folder)
+            .args(options)
+            .arg("--dir")
+            .arg(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn();

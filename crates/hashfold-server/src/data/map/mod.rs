@@ -23,3 +23,5 @@ pub(crate) use self::{
     state::{Changes, State, TOO_LONG, Unit},
     watch::Watch,
 };
+// A data set in memory has watches, too.
+pub(super) use self::watch::Watches;

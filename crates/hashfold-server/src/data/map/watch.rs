@@ -11,9 +11,9 @@ use std::{
     },
 };
 
-/// The keys of a map that clients watch.
+/// The keys of a map, or of a data set in memory, that clients watch.
 #[derive(Debug, Default)]
-pub(super) struct Watches {
+pub(in crate::data) struct Watches {
     by_key: Arc<Mutex<ByKey>>,
     /// Number of keys, so that changes take no lock while nobody watches.
     keys: Arc<AtomicUsize>,
@@ -34,7 +34,7 @@ pub(crate) struct Watch {
 
 impl Watches {
     /// Watches a key whose value expires at this time.
-    pub(super) fn add(&self, key: &[u8], expires_at: Option<u64>) -> Watch {
+    pub(in crate::data) fn add(&self, key: &[u8], expires_at: Option<u64>) -> Watch {
         let is_changed = Arc::new(AtomicBool::new(false));
         let mut by_key = lock(&self.by_key);
         by_key.entry(key.to_vec()).or_default().push(Arc::downgrade(&is_changed));
@@ -49,7 +49,7 @@ impl Watches {
     }
 
     /// Notes a change of a key.
-    pub(super) fn note(&self, key: &[u8]) {
+    pub(in crate::data) fn note(&self, key: &[u8]) {
         if self.keys.load(SeqCst) == 0 {
             return;
         }
@@ -61,7 +61,7 @@ impl Watches {
     }
 
     /// Returns all keys that are watched.
-    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+    pub(in crate::data) fn keys(&self) -> Vec<Vec<u8>> {
         lock(&self.by_key).keys().cloned().collect()
     }
 }
