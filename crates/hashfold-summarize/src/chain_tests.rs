@@ -117,8 +117,8 @@ fn credits_become_tables_and_chains_become_versions() {
             r#"{"model,channel":"[\"last-touch\",\"mail\"]","model":"last-touch","channel":"mail","credit":1000000,"value":100}"#,
             r#"{"model,channel":"[\"linear\",\"ads\"]","model":"linear","channel":"ads","credit":500000,"value":50}"#,
             r#"{"model,channel":"[\"linear\",\"mail\"]","model":"linear","channel":"mail","credit":500000,"value":50}"#,
-            r#"{"model,channel":"[\"time-decay\",\"ads\"]","model":"time-decay","channel":"ads","credit":482681,"value":48}"#,
-            r#"{"model,channel":"[\"time-decay\",\"mail\"]","model":"time-decay","channel":"mail","credit":517319,"value":52}"#,
+            r#"{"model,channel":"[\"time-decay\",\"ads\"]","model":"time-decay","channel":"ads","credit":482678,"value":48}"#,
+            r#"{"model,channel":"[\"time-decay\",\"mail\"]","model":"time-decay","channel":"mail","credit":517322,"value":52}"#,
         ]
     );
     let store = Store::open(work.path().join("out/users")).unwrap();
