@@ -301,7 +301,7 @@ mod twin {
         part >> (age / half_life).min(100)
     }
 
-    /// What is left over after rounding down goes to the largest fractions, the last of equal ones first.
+    /// Rounds down; the units that are left over go to the largest fractions, of equal ones to the last first.
     fn divide(whole: i64, parts: &[u128]) -> Vec<i64> {
         let (whole, total) = (whole as u128, parts.iter().sum::<u128>());
         let mut shares: Vec<u128> = parts.iter().map(|part| whole * part / total).collect();

@@ -309,7 +309,7 @@ mod naive {
     /// A touch: time, channel as text, and place.
     type Seen = (i64, String, i64);
 
-    /// What one definition has seen.
+    /// The state of one definition.
     #[derive(Default)]
     struct State {
         /// All touches of users that arrived.
