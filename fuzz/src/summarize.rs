@@ -1,6 +1,6 @@
 //! Event streams with arbitrary bytes: frames, CSV, JSON, and checkpoints.
 
-use hashfold::pipeline::{Checkpoint, Events, Parser as _, TIME_MS_MAX, Value};
+use hashfold::pipeline::{Checkpoint, Events, Parser as _, TIME_MS_MAX, Value, chain_touches};
 use hashfold_summarize::{
     Config, FrameParser,
     config::{Framing, Stream},
@@ -105,10 +105,15 @@ fn parse(stream: &Stream, frame: &[u8]) {
     assert!(matches!(events.get(0, 2), Value::Null | Value::Text(_)));
 }
 
-/// A checkpoint, as it is.
+/// A checkpoint, and a chain of touches, as they are.
 pub fn checkpoint(bytes: &[u8]) {
     if let Ok(checkpoint) = Checkpoint::from_bytes(bytes) {
         let again = Checkpoint::from_bytes(&checkpoint.to_bytes()).expect("it was just written");
         assert_eq!(again, checkpoint);
+    }
+    for fields in 0..3 {
+        // Each touch needs 9 bytes or more.
+        let touches = chain_touches(bytes, fields).map_or(0, |touches| touches.len());
+        assert!(touches <= bytes.len() / 9);
     }
 }

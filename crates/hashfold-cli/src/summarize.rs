@@ -9,11 +9,11 @@ use crate::{
 use clap::Args;
 use hashfold::{
     Env,
-    pipeline::SummaryStats,
+    pipeline::{ChainsStats, SummaryStats},
     work::{Clock as _, SystemClock},
 };
 use hashfold_rows::utc;
-use hashfold_summarize::{Config, Run, StreamStats, SummarizeError};
+use hashfold_summarize::{Config, Run, StreamStats, SummarizeError, config::Stream};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf, sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -68,7 +68,9 @@ pub(crate) fn run(args: &SummarizeArgs) -> Result<Exit> {
 
 fn say_checked(config: &Config, as_json: bool) -> Result<()> {
     let streams = config.streams.len();
-    let summaries: usize = config.streams.iter().map(|stream| stream.summaries.len()).sum();
+    let of_chains = |stream: &Stream| stream.chains.iter().map(|(_, all)| all.len()).sum::<usize>();
+    let summaries: usize =
+        config.streams.iter().map(|stream| stream.summaries.len() + of_chains(stream)).sum();
     if as_json {
         return write_line(
             json!({ "event": "checked", "streams": streams, "summaries": summaries }),
@@ -112,8 +114,12 @@ fn say_start(run: &Run, as_json: bool) -> Result<()> {
 
 /// Returns the start of the earliest open window.
 fn open_since(stream: &StreamStats) -> Option<String> {
-    let starts = stream.stats.summaries.iter().filter_map(|stats| stats.open_since_ms);
-    starts.min().map(|start| utc(u64::try_from(start.div_euclid(1000)).unwrap_or(0)))
+    let of_chains = stream.stats.chains.iter().flat_map(|chains| &chains.summaries);
+    let summaries = stream.stats.summaries.iter().chain(of_chains);
+    summaries
+        .filter_map(|stats| stats.open_since_ms)
+        .min()
+        .map(|start| utc(u64::try_from(start.div_euclid(1000)).unwrap_or(0)))
 }
 
 /// Lines of progress.
@@ -175,6 +181,7 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
             "events": totals.events, "rejected": totals.rejected, "ahead": totals.ahead,
             "unrouted": totals.unrouted, "failed_connections": stream.failed_connections,
             "summaries": summaries.map(|(name, stats)| summary_json(name, stats)).collect::<Vec<_>>(),
+            "chains": chains(stream).map(chains_json).collect::<Vec<_>>(),
         }));
     }
     let mut line = format!("{}: {}", stream.name, units::counted(totals.events, "event", "events"));
@@ -184,18 +191,60 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
     put_count(&mut line, stream.failed_connections as u64, "connections failed");
     write_line(line)?;
     for (name, stats) in stream.summaries.iter().zip(&stream.stats.summaries) {
-        let mut line = format!(
-            "  {name}: {} in {} of {}",
-            units::counted(stats.events, "event", "events"),
-            units::counted(stats.groups, "group", "groups"),
-            units::counted(stats.windows, "window", "windows"),
-        );
-        put_count(&mut line, stats.late, "late");
-        put_count(&mut line, stats.no_group, "beyond the maximum of groups");
-        put_count(&mut line, stats.open_windows, "windows open");
-        write_line(line)?;
+        say_summary(name, stats, ("event", "events"))?;
     }
-    Ok(())
+    chains(stream).try_for_each(say_chains)
+}
+
+fn say_summary(name: &str, stats: &SummaryStats, (one, many): (&str, &str)) -> Result<()> {
+    let mut line = format!(
+        "  {name}: {} in {} of {}",
+        units::counted(stats.events, one, many),
+        units::counted(stats.groups, "group", "groups"),
+        units::counted(stats.windows, "window", "windows"),
+    );
+    put_count(&mut line, stats.late, "late");
+    put_count(&mut line, stats.no_group, "beyond the maximum of groups");
+    put_count(&mut line, stats.open_windows, "windows open");
+    write_line(line)
+}
+
+/// Names and counts of chains, and the names of their summaries.
+type ChainsOf<'a> = (&'a (String, Vec<String>), &'a ChainsStats);
+
+fn chains(stream: &StreamStats) -> impl Iterator<Item = ChainsOf<'_>> {
+    stream.chains.iter().zip(&stream.stats.chains)
+}
+
+fn say_chains(((name, summaries), stats): ChainsOf<'_>) -> Result<()> {
+    let mut line = format!(
+        "  {name}: {}, {}",
+        units::counted(stats.touches, "touch", "touches"),
+        units::counted(stats.conversions, "conversion", "conversions"),
+    );
+    put_count(&mut line, stats.direct, "of them without a touch");
+    put_count(
+        &mut line,
+        stats.users,
+        if stats.users == 1 { "user in memory" } else { "users in memory" },
+    );
+    put_count(&mut line, stats.late, "late");
+    put_count(&mut line, stats.no_user, "without a user");
+    put_count(&mut line, stats.too_long, "too long");
+    put_count(&mut line, stats.dumps, if stats.dumps == 1 { "dump" } else { "dumps" });
+    write_line(line)?;
+    let mut summaries = summaries.iter().zip(&stats.summaries);
+    summaries.try_for_each(|(name, stats)| say_summary(name, stats, ("credit", "credits")))
+}
+
+fn chains_json(((name, summaries), stats): ChainsOf<'_>) -> Value {
+    let summaries = summaries.iter().zip(&stats.summaries);
+    json!({
+        "name": name, "touches": stats.touches, "conversions": stats.conversions,
+        "direct": stats.direct, "late": stats.late, "no_user": stats.no_user,
+        "too_long": stats.too_long, "users": stats.users, "bytes": stats.bytes, "dumps": stats.dumps,
+        "summaries": summaries.map(|(name, stats)| summary_json(name, stats)).collect::<Vec<_>>(),
+    })
 }
 
 fn put_count(line: &mut String, count: u64, what: &str) {

@@ -1,11 +1,13 @@
 //! The configuration of a run, in TOML.
 
 use crate::{
+    chains::ChainsEntry,
     duration::{DurationMs, Size},
     error::SummarizeError,
+    rule::RuleEntry,
 };
 use hashfold::pipeline::{
-    Aggregate, Column, DISTINCT_PRECISION, Field, FieldKind, Rule, Summary, Test,
+    Aggregate, Chains, Column, DISTINCT_PRECISION, Field, FieldKind, Rule, Summary,
 };
 use serde::Deserialize;
 use std::{
@@ -76,6 +78,8 @@ pub struct Stream {
     pub from: Vec<String>,
     /// Summaries of the stream, and their outputs.
     pub summaries: Vec<(Summary, OutputKind)>,
+    /// Chains of the stream, and the summaries of their credits with their outputs.
+    pub chains: Vec<(Chains, Vec<(Summary, OutputKind)>)>,
 }
 
 /// Formats of events.
@@ -161,6 +165,8 @@ struct File {
     #[serde(default)]
     stream: BTreeMap<String, StreamEntry>,
     #[serde(default)]
+    chains: BTreeMap<String, ChainsEntry>,
+    #[serde(default)]
     summary: BTreeMap<String, SummaryEntry>,
 }
 
@@ -215,7 +221,8 @@ enum KindName {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct SummaryEntry {
-    stream: String,
+    stream: Option<String>,
+    chains: Option<String>,
     #[serde(default)]
     r#where: Vec<RuleEntry>,
     #[serde(default)]
@@ -226,16 +233,6 @@ struct SummaryEntry {
     #[serde(default)]
     output: OutputKind,
     columns: Vec<ColumnEntry>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RuleEntry {
-    field: String,
-    r#in: Option<Vec<String>>,
-    not_in: Option<Vec<String>>,
-    present: Option<bool>,
-    at_least: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -290,22 +287,20 @@ impl File {
         if inputs.filter(|file| file.is_none()).count() > 1 {
             return Err("files: expected standard input (\"-\") at most once".into());
         }
+        for (name, entry) in self.chains {
+            check_name("chains", &name)?;
+            if self.summary.contains_key(&name) {
+                return Err(format!("chains \"{name}\": expected another name than a summary has"));
+            }
+            add_chains(&mut streams, &name, entry)
+                .map_err(|message| format!("chains \"{name}\": {message}"))?;
+        }
         for (name, entry) in self.summary {
             check_name("summary", &name)?;
-            let wrong = |message: String| format!("summary \"{name}\": {message}");
-            let stream = streams.iter_mut().find(|stream| stream.name == entry.stream);
-            let stream =
-                stream.ok_or_else(|| wrong(format!("there is no stream \"{}\"", entry.stream)))?;
-            let output = entry.output;
-            let summary = entry.summary(&name, stream).map_err(wrong)?;
-            stream.summaries.push((summary, output));
+            add_summary(&mut streams, &name, entry)
+                .map_err(|message| format!("summary \"{name}\": {message}"))?;
         }
-        if let Some(stream) = streams.iter().find(|stream| stream.summaries.is_empty()) {
-            return Err(format!("stream \"{}\": expected a summary of it", stream.name));
-        }
-        if streams.is_empty() {
-            return Err("expected a stream".into());
-        }
+        check_streams(&streams)?;
         let interval = self.checkpoint_interval.map_or(CHECKPOINT_MS, |interval| interval.0);
         Ok(Config {
             out: folder.join(self.out),
@@ -315,6 +310,61 @@ impl File {
             streams,
         })
     }
+}
+
+fn add_chains(streams: &mut [Stream], name: &str, entry: ChainsEntry) -> Result<(), String> {
+    let stream = streams.iter_mut().find(|stream| stream.name == entry.stream);
+    let stream = stream.ok_or_else(|| format!("there is no stream \"{}\"", entry.stream))?;
+    let chains = entry.chains(name, &stream.fields, stream.time.is_some())?;
+    stream.chains.push((chains, Vec::new()));
+    Ok(())
+}
+
+/// Adds a summary of the events of a stream, or of the credits of chains.
+fn add_summary(streams: &mut [Stream], name: &str, entry: SummaryEntry) -> Result<(), String> {
+    let output = entry.output;
+    match (entry.stream.clone(), entry.chains.clone()) {
+        (Some(of), None) => {
+            let stream = streams.iter_mut().find(|stream| stream.name == of);
+            let stream = stream.ok_or_else(|| format!("there is no stream \"{of}\""))?;
+            let summary = entry.summary(name, stream)?;
+            stream.summaries.push((summary, output));
+        }
+        (None, Some(of)) => {
+            let found = streams.iter_mut().find_map(|stream| {
+                let place = stream.chains.iter().position(|(chains, _)| chains.name == of)?;
+                Some((stream, place))
+            });
+            let (stream, place) = found.ok_or_else(|| format!("there are no chains \"{of}\""))?;
+            let fields = stream.chains[place].0.credit_fields(&stream.fields);
+            let credits = Stream { fields, ..stream.clone() };
+            stream.chains[place].1.push((entry.summary(name, &credits)?, output));
+        }
+        _ => return Err("expected one of `stream` and `chains`".into()),
+    }
+    Ok(())
+}
+
+/// Refuses streams and chains without a result.
+fn check_streams(streams: &[Stream]) -> Result<(), String> {
+    if streams.is_empty() {
+        return Err("expected a stream".into());
+    }
+    for stream in streams {
+        if stream.summaries.is_empty() && stream.chains.is_empty() {
+            return Err(format!("stream \"{}\": expected a summary of it", stream.name));
+        }
+        let is_idle = |(chains, summaries): &&(Chains, Vec<_>)| {
+            summaries.is_empty() && chains.dump_ms.is_none()
+        };
+        if let Some((chains, _)) = stream.chains.iter().find(is_idle) {
+            return Err(format!(
+                "chains \"{}\": expected a summary of them, or `dump`",
+                chains.name
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses names that are no names of files.
@@ -374,6 +424,7 @@ impl StreamEntry {
             fields,
             from,
             summaries: Vec::new(),
+            chains: Vec::new(),
         })
     }
 
@@ -417,11 +468,8 @@ impl SummaryEntry {
                     .map_err(|message| format!("column \"{name}\": {message}"))
             })
             .collect();
-        let rules: Result<Vec<Rule>, String> = self
-            .r#where
-            .into_iter()
-            .map(|entry| Ok(Rule { field: field(&entry.field)?, test: entry.test()? }))
-            .collect();
+        let rules: Result<Vec<Rule>, String> =
+            self.r#where.into_iter().map(|entry| entry.rule("where", &field)).collect();
         let group_by: Result<Vec<usize>, String> =
             self.group_by.iter().map(|name| field(name)).collect();
         let mut summary = Summary::new(name, columns?).rules(rules?).group_by(group_by?);
@@ -441,22 +489,6 @@ impl SummaryEntry {
         }
         summary.check(&stream.fields).map_err(|error| error.to_string())?;
         Ok(summary)
-    }
-}
-
-impl RuleEntry {
-    fn test(self) -> Result<Test, String> {
-        let bytes = |texts: Vec<String>| texts.into_iter().map(String::into_bytes).collect();
-        match (self.r#in, self.not_in, self.present, self.at_least) {
-            (Some(texts), None, None, None) => Ok(Test::In(bytes(texts))),
-            (None, Some(texts), None, None) => Ok(Test::NotIn(bytes(texts))),
-            (None, None, Some(true), None) => Ok(Test::Present),
-            (None, None, None, Some(least)) => Ok(Test::AtLeast(least)),
-            _ => Err(format!(
-                "where, field \"{}\": expected one of `in`, `not-in`, `present = true` and `at-least`",
-                self.field
-            )),
-        }
     }
 }
 

@@ -9,9 +9,13 @@
 //! [`Run`] is all streams of a [`Config`]. Bytes from files and from the network are hostile: no
 //! frame, envelope or event causes a panic, recursion or an allocation by a number that it has.
 
+#[cfg(test)]
+mod chain_tests;
+mod chains;
 mod checkpoint;
 pub mod config;
 mod csv;
+mod dump;
 mod duration;
 mod error;
 pub mod framing;
@@ -20,8 +24,10 @@ mod output;
 mod parse;
 mod rejected;
 mod rows;
+mod rule;
 mod run;
 mod scalar;
+mod sinks;
 mod source;
 pub mod syslog;
 mod tcp;

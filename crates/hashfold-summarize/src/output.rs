@@ -4,13 +4,13 @@ use crate::rows::Layout;
 use hashfold::{
     Env, Result, Seed, Store, StoreOptions, TableBuilder, TableOptions,
     pipeline::{Sink, Window},
-    run::{Run as _, SortOptions, VecRun},
-    store::{UpdateMode, VersionFacts},
+    run::{SortOptions, VecRun},
+    store::{Attributes, Batch, UpdateMode, VersionFacts},
     work::Watch,
 };
 use hashfold_rows::{Schema, utc};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Memory for sorting a window, in bytes.
 const SORT_BYTES: usize = 64 << 20;
@@ -53,7 +53,7 @@ pub(crate) fn time(time_ms: i64) -> String {
     }
 }
 
-fn attributes(layout: &Layout, window: &Window<'_>) -> Vec<(String, Vec<u8>)> {
+fn attributes(layout: &Layout, window: &Window<'_>) -> Attributes {
     let span = window.span();
     let window = json!({
         "summary": window.summary().name,
@@ -87,33 +87,42 @@ impl Sink for TableSink {
 impl Sink for StoreSink {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
         let attributes = attributes(&self.layout, window);
-        let options =
-            StoreOptions::new().env(self.env.clone()).chunks(1).attributes(attributes.clone());
-        let store = Store::open_or_create_with(&self.folder, options)?;
-        let mut writer = store.writer()?;
-        let own = attributes.last();
-        for number in &writer.pointer().versions.clone() {
-            // A damaged version is found by `hashfold verify`.
-            let Ok(info) = writer.version(number.number) else { continue };
-            if self.continues && info.attributes.iter().any(|attribute| Some(attribute) == own) {
-                return Ok(());
-            }
-        }
-        for (name, value) in attributes {
-            writer.set_attribute(&name, value);
-        }
-        let mut batch = writer.batch(SortOptions::within(SORT_BYTES))?;
-        let mut run = run(&self.layout, window, Seed(0))?;
-        while run.advance()? {
-            let entry = run.entry();
-            batch.push(entry.key, entry.value)?;
-        }
-        let facts = VersionFacts {
-            id: self.env.random.next_u64(),
-            created_s: self.env.clock.unix_time().as_secs(),
-            ..VersionFacts::default()
-        };
-        let version = writer.write(batch, UpdateMode::Replace, facts, &Watch::default())?;
-        writer.publish(version.name.number)
+        publish(&self.env, &self.folder, self.continues, attributes, &mut |batch| {
+            batch.push_run(&mut run(&self.layout, window, Seed(0))?)
+        })
     }
+}
+
+/// Publishes a version of a store with the entries that `fill` puts into a batch, and no others. The last attribute says what
+/// the version is of: if `continues`, and there is a version with this attribute, nothing is done.
+pub(crate) fn publish(
+    env: &Env,
+    folder: &Path,
+    continues: bool,
+    attributes: Attributes,
+    fill: &mut dyn FnMut(&mut Batch) -> Result<()>,
+) -> Result<()> {
+    let options = StoreOptions::new().env(env.clone()).chunks(1).attributes(attributes.clone());
+    let store = Store::open_or_create_with(folder, options)?;
+    let mut writer = store.writer()?;
+    let own = attributes.last();
+    for number in &writer.pointer().versions.clone() {
+        // A damaged version is found by `hashfold verify`.
+        let Ok(info) = writer.version(number.number) else { continue };
+        if continues && info.attributes.iter().any(|attribute| Some(attribute) == own) {
+            return Ok(());
+        }
+    }
+    for (name, value) in attributes {
+        writer.set_attribute(&name, value);
+    }
+    let mut batch = writer.batch(SortOptions::within(SORT_BYTES))?;
+    fill(&mut batch)?;
+    let facts = VersionFacts {
+        id: env.random.next_u64(),
+        created_s: env.clock.unix_time().as_secs(),
+        ..VersionFacts::default()
+    };
+    let version = writer.write(batch, UpdateMode::Replace, facts, &Watch::default())?;
+    writer.publish(version.name.number)
 }

@@ -4,17 +4,16 @@ use crate::{
     checkpoint,
     config::{Config, OutputKind, Stream},
     error::SummarizeError,
-    output::{StoreSink, TableSink},
     parse::FrameParser,
     rejected::RejectedFile,
-    rows::Layout,
+    sinks::Place,
     source::{End, Source},
     tcp::{self, Connections},
 };
 use hashfold::{
     Env,
     pipeline::{
-        Checkpoint, Input, Parser, Pipeline, PipelineOptions, RejectedSink, Sink, Stats, Summary,
+        Checkpoint, Input, Parser, Pipeline, PipelineOptions, RejectedSink, Stats, Summary,
     },
 };
 use std::{
@@ -39,6 +38,8 @@ pub struct StreamStats {
     pub name: String,
     /// Names of its summaries, in the order of their figures.
     pub summaries: Vec<String>,
+    /// Names of its chains, in the order of their figures, each with the names of the summaries of its credits.
+    pub chains: Vec<(String, Vec<String>)>,
     /// The figures of its pipeline.
     pub stats: Stats,
     /// Connections that are open.
@@ -266,11 +267,12 @@ impl Lane {
     fn stats(&self) -> StreamStats {
         StreamStats {
             name: self.stream.name.clone(),
-            summaries: self
+            summaries: names(&self.stream.summaries),
+            chains: self
                 .stream
-                .summaries
+                .chains
                 .iter()
-                .map(|(summary, _)| summary.name.clone())
+                .map(|(chains, summaries)| (chains.name.clone(), names(summaries)))
                 .collect(),
             stats: self.pipeline.stats(),
             connections: self.connections.open.load(Ordering::Relaxed),
@@ -305,6 +307,10 @@ impl Lane {
     }
 }
 
+fn names(summaries: &[(Summary, OutputKind)]) -> Vec<String> {
+    summaries.iter().map(|(summary, _)| summary.name.clone()).collect()
+}
+
 fn pipeline(
     config: &Config,
     stream: &Stream,
@@ -313,16 +319,7 @@ fn pipeline(
 ) -> Result<Pipeline, SummarizeError> {
     let parser = FrameParser::new(stream);
     let parsers = (0..stream.parsers).map(|_| -> Box<dyn Parser> { Box::new(parser.clone()) });
-    let continues = checkpoint.is_some();
-    let sink = |(summary, output): &(Summary, OutputKind)| -> (Summary, Box<dyn Sink>) {
-        let folder = config.out.join(&summary.name);
-        let (layout, env) = (Layout::new(summary, &stream.fields), env.clone());
-        let sink: Box<dyn Sink> = match output {
-            OutputKind::Table => Box::new(TableSink { folder, layout, env }),
-            OutputKind::Store => Box::new(StoreSink { folder, layout, env, continues }),
-        };
-        (summary.clone(), sink)
-    };
+    let place = Place { out: &config.out, env, continues: checkpoint.is_some() };
     let rejected = match &config.rejected {
         None => None,
         Some(folder) => {
@@ -334,12 +331,13 @@ fn pipeline(
         workers: stream.workers,
         batches: stream.batches,
         ahead_ms_max: stream.ahead_ms_max,
+        chains: place.chains(stream),
         sources: stream.files.len(),
         checkpoint,
         rejected,
         env: env.clone(),
     };
-    let sinks = stream.summaries.iter().map(sink).collect();
+    let sinks = place.sinks(&stream.summaries, &stream.fields);
     Ok(Pipeline::start(&stream.fields, parsers.collect(), sinks, options)?)
 }
 

@@ -6,13 +6,13 @@ use super::events::Events;
 /// not cost memory for ever.
 const MEMORY_KEPT_MAX: usize = 1 << 20;
 
-/// An event for a summary.
+/// An event for a summary, or for chains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pick {
     /// Number of the event in the batch.
     pub(super) event: usize,
-    /// Number of the summary among those of its worker.
-    pub(super) summary: usize,
+    /// Number of the summary, or of the chains, among all that its worker has.
+    pub(super) taker: usize,
 }
 
 /// A batch of events, first as the bytes of frames. Batches are recycled: their number is the bound of
@@ -29,7 +29,7 @@ pub struct Batch {
     pub(super) picks: Vec<Vec<Pick>>,
     /// Frames that are no events, and why.
     pub(super) rejected: Vec<(usize, &'static str)>,
-    /// Events that no summary takes.
+    /// Events that no summary and no chain takes.
     pub(super) unrouted: u64,
 }
 

@@ -3,11 +3,12 @@
 //! | field      | size |                                                                             |
 //! |------------|-----:|-----------------------------------------------------------------------------|
 //! | magic      |    4 | `HFPC`                                                                      |
-//! | version    |    1 | 1                                                                           |
-//! | definition |    8 | XXH3-64 of the fields and summaries that the state is of, encoded as below  |
+//! | version    |    1 | 2                                                                           |
+//! | definition |    8 | XXH3-64 of the fields, summaries and chains, encoded as below               |
 //! | positions  |    … | of the sources: their number, then each; variable-length integers           |
 //! | head       |    … | its size, then the clock of the stream and the counts of all events         |
 //! | summaries  |    … | their number; of each its size, then its counts, windows, groups and states |
+//! | chains     |    … | their number; of each its size, then its counts, users and summaries        |
 //! | checksum   |    4 | CRC-32C of all bytes before it                                              |
 
 use crate::{
@@ -17,7 +18,9 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"HFPC";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The first version that has chains.
+const VERSION_CHAINS: u8 = 2;
 
 /// The state of one worker.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(super) struct Part {
     pub(super) head: Option<Vec<u8>>,
     /// Numbers and states of summaries.
     pub(super) summaries: Vec<(usize, Vec<u8>)>,
+    /// Numbers and states of chains.
+    pub(super) chains: Vec<(usize, Vec<u8>)>,
 }
 
 /// The state of a pipeline behind the batches that were pushed until then.
@@ -35,6 +40,14 @@ pub struct Checkpoint {
     positions: Vec<u64>,
     pub(super) head: Vec<u8>,
     pub(super) summaries: Vec<Vec<u8>>,
+    pub(super) chains: Vec<Vec<u8>>,
+}
+
+/// Puts states in the order of their numbers; `None` if one is missing.
+fn in_order(mut states: Vec<(usize, Vec<u8>)>) -> Option<Vec<Vec<u8>>> {
+    states.sort_unstable();
+    let is_whole = states.iter().enumerate().all(|(i, (number, _))| i == *number);
+    is_whole.then(|| states.into_iter().map(|(_, state)| state).collect())
 }
 
 impl Checkpoint {
@@ -45,15 +58,14 @@ impl Checkpoint {
         parts: Vec<Part>,
     ) -> Option<Checkpoint> {
         let mut head = None;
-        let mut summaries = Vec::new();
+        let (mut summaries, mut chains) = (Vec::new(), Vec::new());
         for part in parts {
             head = head.or(part.head);
             summaries.extend(part.summaries);
+            chains.extend(part.chains);
         }
-        summaries.sort_unstable();
-        let is_whole = summaries.iter().enumerate().all(|(i, (number, _))| i == *number);
-        let summaries = summaries.into_iter().map(|(_, state)| state).collect();
-        is_whole.then_some(Checkpoint { definition, positions, head: head?, summaries })
+        let (summaries, chains) = (in_order(summaries)?, in_order(chains)?);
+        Some(Checkpoint { definition, positions, head: head?, summaries, chains })
     }
 
     /// Returns the positions of the sources, in the order of their numbers.
@@ -69,11 +81,13 @@ impl Checkpoint {
         put_bytes(&mut out, &self.head);
         put_varint(&mut out, self.summaries.len() as u64);
         self.summaries.iter().for_each(|state| put_bytes(&mut out, state));
+        put_varint(&mut out, self.chains.len() as u64);
+        self.chains.iter().for_each(|state| put_bytes(&mut out, state));
         out.extend(crc32c(&out).to_le_bytes());
         out
     }
 
-    /// Reads a checkpoint from its bytes. The states of summaries are read when a pipeline starts with it.
+    /// Reads a checkpoint from its bytes. The states of summaries and chains are read when a pipeline starts with it.
     ///
     /// # Errors
     /// Damage, or another version.
@@ -87,9 +101,10 @@ impl Checkpoint {
             return Err(Error::field("first bytes of a checkpoint", "HFPC", magic.escape_ascii()));
         }
         check_sum(u32::from_le_bytes(*checksum), crc32c(body))?;
-        within("version of a checkpoint", 1..=u64::from(VERSION), fields.u8()?.into())?;
+        let version = fields.u8()?;
+        within("version of a checkpoint", 1..=u64::from(VERSION), version.into())?;
         let definition = fields.u64()?;
-        let (mut positions, mut summaries) = (Vec::new(), Vec::new());
+        let (mut positions, mut summaries, mut chains) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..fields.varint()? {
             positions.push(fields.varint()?);
         }
@@ -97,7 +112,11 @@ impl Checkpoint {
         for _ in 0..fields.varint()? {
             summaries.push(fields.sized_bytes()?.to_vec());
         }
+        let chains_len = if version >= VERSION_CHAINS { fields.varint()? } else { 0 };
+        for _ in 0..chains_len {
+            chains.push(fields.sized_bytes()?.to_vec());
+        }
         fields.end()?;
-        Ok(Checkpoint { definition, positions, head, summaries })
+        Ok(Checkpoint { definition, positions, head, summaries, chains })
     }
 }

@@ -191,9 +191,21 @@ impl Aggregate {
     }
 }
 
-fn field_of(fields: &[Field], field: usize) -> Result<&Field> {
+pub(super) fn field_of(fields: &[Field], field: usize) -> Result<&Field> {
     let expected = || format!("less than {}", fields.len());
     fields.get(field).ok_or_else(|| Error::argument("number of a field", expected(), field))
+}
+
+/// Adds to an error about an argument which definition is wrong: "summary" or "chains", and its name.
+pub(super) fn in_definition(error: Error, what: &str, name: &str) -> Error {
+    match error.kind() {
+        ErrorKind::Argument { what: argument, expected, got } => Error::new(ErrorKind::Argument {
+            what: argument,
+            expected: expected.clone(),
+            got: format!("{got} in the {what} \"{name}\""),
+        }),
+        _ => error,
+    }
 }
 
 /// A column of a summary: an aggregate and its name.
@@ -297,14 +309,14 @@ impl Summary {
                 _ => Ok(()),
             }
         };
-        check().map_err(|error| match error.kind() {
-            ErrorKind::Argument { what, expected, got } => Error::new(ErrorKind::Argument {
-                what,
-                expected: expected.clone(),
-                got: format!("{got} in the summary \"{}\"", self.name),
-            }),
-            _ => error,
-        })
+        check().map_err(|error| in_definition(error, "summary", &self.name))
+    }
+
+    /// Returns whether the summary depends on a field.
+    pub(super) fn uses(&self, field: usize) -> bool {
+        self.group_by.contains(&field)
+            || self.rules.iter().any(|rule| rule.field == field)
+            || self.columns.iter().any(|column| column.aggregate.field() == Some(field))
     }
 
     /// Returns whether the summary takes an event.

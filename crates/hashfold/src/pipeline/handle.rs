@@ -1,17 +1,20 @@
 //! A running pipeline.
 
 use super::{
+    attribution::{Attribution, OwnedChains},
     batch::Batch,
+    chain_dump::ChainDump,
     checkpoint::Checkpoint,
     clock::StreamClock,
     definition::{Field, Summary},
     identity::identity,
-    parse::{self, Owner, Parser, Routes},
+    owned::Owned,
+    parse::{self, Parser, Routes, Taker},
     queue::{Delivery, Failure, Input, Mark},
-    stats::{Board, Stats, Totals},
+    stats::{Board, Published, Stats, Totals},
     window::Sink,
     windows::Windows,
-    worker::{Owned, RejectedSink, Tally, Worker},
+    worker::{RejectedSink, Tally, Worker},
 };
 use crate::{
     codec::Decoder,
@@ -28,20 +31,22 @@ use std::{
 /// Number of batches unless the options say otherwise.
 const BATCHES: usize = 32;
 /// Marks that can be in a queue beside all batches.
-const MARKS: usize = 2;
+const MARKS: usize = 3;
 /// Largest numbers of threads and batches.
 const THREADS_MAX: usize = 1024;
 const BATCHES_MAX: usize = 1 << 16;
 
 /// Options of a pipeline.
 pub struct PipelineOptions {
-    /// Number of workers. A worker owns several summaries if there are more summaries, in turn.
+    /// Number of workers. A worker owns several summaries or chains if there are more of these, in turn.
     pub workers: usize,
     /// Number of batches between the sources and the summaries: the bound of the memory.
     pub batches: usize,
     /// Maximum time by which an event can be ahead of the clock, in milliseconds. Such events are counted and not
     /// summarised, so that one wrong time does not end all windows. After 100 in a row, the clock moves.
     pub ahead_ms_max: i64,
+    /// Chains of the touches of users, and the summaries of their credits.
+    pub chains: Vec<Attribution>,
     /// Number of sources whose positions a checkpoint has.
     pub sources: usize,
     /// The state to start with.
@@ -58,6 +63,7 @@ impl Default for PipelineOptions {
             workers: 1,
             batches: BATCHES,
             ahead_ms_max: i64::MAX,
+            chains: Vec::new(),
             sources: 0,
             checkpoint: None,
             rejected: None,
@@ -93,13 +99,13 @@ impl Pipeline {
         fields: &[Field],
         parsers: Vec<Box<dyn Parser>>,
         summaries: Vec<(Summary, Box<dyn Sink>)>,
-        options: PipelineOptions,
+        mut options: PipelineOptions,
     ) -> Result<Pipeline> {
         check(fields, parsers.len(), &summaries, &options)?;
-        let workers = options.workers.min(summaries.len().max(1));
+        let workers = options.workers.min((summaries.len() + options.chains.len()).max(1));
         let batches = options.batches;
-        let routes = routes(&summaries, workers);
-        let definition = identity(fields, &routes.summaries);
+        let routes = routes(&summaries, &options.chains, workers);
+        let definition = number_of(fields, &summaries, &options.chains);
         let failure = Arc::<Failure>::default();
         let (items, tasks) = bounded(batches + MARKS);
         let (pool, empty) = bounded(batches);
@@ -107,7 +113,12 @@ impl Pipeline {
             pool.send(Batch::new(fields.len(), workers)).expect("there is a receiver");
         }
         let positions = positions(&options);
-        let owned = build(fields, summaries, &options, definition)?;
+        if options.checkpoint.as_ref().is_some_and(|read| read.definition != definition) {
+            let expected = "one of the same fields, summaries and chains";
+            return Err(Error::argument("checkpoint", expected, "one of others"));
+        }
+        let chains = std::mem::take(&mut options.chains);
+        let owned = (build(fields, summaries, &options)?, build_chains(fields, chains, &options)?);
         let (states, board) = states(owned, options, workers, &failure, &pool)?;
         // Workers alone give batches back, so that sources notice their end.
         drop(pool);
@@ -152,6 +163,15 @@ impl Pipeline {
         self.input.checkpoint()
     }
 
+    /// Returns all chains behind all batches that were pushed before, in the order of their definitions. Waits until
+    /// these are handled; sources can push others meanwhile, and while the dumps are read.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline.
+    pub fn chains(&self) -> Result<Vec<ChainDump>> {
+        self.input.chains()
+    }
+
     /// Returns the error that ended the pipeline, if there was one.
     ///
     /// # Errors
@@ -162,18 +182,19 @@ impl Pipeline {
 
     /// Returns the figures so far.
     pub fn stats(&self) -> Stats {
-        let (totals, summaries) = self.board.read();
+        let Published { totals, summaries, chains } = self.board.read();
         Stats {
             totals,
             summaries,
+            chains,
             parser_queue: self.input.queued(),
             worker_queues: self.queues.iter().map(Receiver::len).collect(),
             batches: self.batches,
         }
     }
 
-    /// Ends all windows, behind all batches that were pushed before; later events of these windows are late. The pipeline
-    /// goes on.
+    /// Ends all windows, behind all batches that were pushed before; later events of these windows are late. Chains that
+    /// have dumps are dumped, and stay. The pipeline goes on.
     ///
     /// # Errors
     /// The error that ended the pipeline.
@@ -232,17 +253,33 @@ fn check(
     number("number of parsers", parsers, THREADS_MAX)?;
     number("number of workers", options.workers, THREADS_MAX)?;
     number("number of batches", options.batches, BATCHES_MAX)?;
-    summaries.iter().try_for_each(|(summary, _)| summary.check(fields))
+    summaries.iter().try_for_each(|(summary, _)| summary.check(fields))?;
+    options.chains.iter().try_for_each(|chains| chains.check(fields))
 }
 
-/// Gives each summary to a worker, in turn.
-fn routes(summaries: &[(Summary, Box<dyn Sink>)], workers: usize) -> Routes {
-    Routes {
-        summaries: summaries.iter().map(|(summary, _)| summary.clone()).collect(),
-        owners: (0..summaries.len())
-            .map(|i| Owner { worker: i % workers, summary: i / workers })
-            .collect(),
-    }
+/// Gives each summary, and all chains, to a worker, in turn.
+fn routes(
+    summaries: &[(Summary, Box<dyn Sink>)],
+    chains: &[Attribution],
+    workers: usize,
+) -> Routes {
+    let summaries = without_sinks(summaries).into_iter().map(Taker::Summary);
+    let chains = chains.iter().map(|one| Taker::Chains(one.chains.clone()));
+    Routes { takers: summaries.chain(chains).collect(), workers }
+}
+
+/// Returns the number of all definitions.
+fn number_of(
+    fields: &[Field],
+    summaries: &[(Summary, Box<dyn Sink>)],
+    chains: &[Attribution],
+) -> u64 {
+    let chains = chains.iter().map(|one| (one.chains.clone(), without_sinks(&one.summaries)));
+    identity(fields, &without_sinks(summaries), &chains.collect::<Vec<_>>())
+}
+
+fn without_sinks(summaries: &[(Summary, Box<dyn Sink>)]) -> Vec<Summary> {
+    summaries.iter().map(|(summary, _)| summary.clone()).collect()
 }
 
 fn positions(options: &PipelineOptions) -> Vec<u64> {
@@ -257,7 +294,6 @@ fn build(
     fields: &[Field],
     summaries: Vec<(Summary, Box<dyn Sink>)>,
     options: &PipelineOptions,
-    definition: u64,
 ) -> Result<Vec<Owned>> {
     let seed = options.env.random.next_u64();
     let windows = |(number, (summary, sink))| Owned {
@@ -267,10 +303,7 @@ fn build(
     };
     let mut owned: Vec<Owned> = summaries.into_iter().enumerate().map(windows).collect();
     if let Some(checkpoint) = &options.checkpoint {
-        if checkpoint.definition != definition || checkpoint.summaries.len() != owned.len() {
-            let expected = "one of the same fields and summaries";
-            return Err(Error::argument("checkpoint", expected, "one of others"));
-        }
+        check_count("summaries of a checkpoint", owned.len(), checkpoint.summaries.len())?;
         for (one, state) in owned.iter_mut().zip(&checkpoint.summaries) {
             one.windows.restore(&mut Decoder::new(state))?;
         }
@@ -278,9 +311,32 @@ fn build(
     Ok(owned)
 }
 
+/// Makes all chains, with their state in the checkpoint.
+fn build_chains(
+    fields: &[Field],
+    chains: Vec<Attribution>,
+    options: &PipelineOptions,
+) -> Result<Vec<OwnedChains>> {
+    let seed = options.env.random.next_u64();
+    let chains = chains.into_iter().enumerate();
+    let owned = chains.map(|(number, one)| OwnedChains::new(number, one, fields, seed));
+    let mut owned = owned.collect::<Result<Vec<_>>>()?;
+    if let Some(checkpoint) = &options.checkpoint {
+        check_count("chains of a checkpoint", owned.len(), checkpoint.chains.len())?;
+        for (one, state) in owned.iter_mut().zip(&checkpoint.chains) {
+            one.restore(state)?;
+        }
+    }
+    Ok(owned)
+}
+
+fn check_count(what: &'static str, expected: usize, got: usize) -> Result<()> {
+    if got == expected { Ok(()) } else { Err(Error::field(what, expected.to_string(), got)) }
+}
+
 /// Makes the workers.
 fn states(
-    owned: Vec<Owned>,
+    (summaries, chains): (Vec<Owned>, Vec<OwnedChains>),
     options: PipelineOptions,
     workers: usize,
     failure: &Arc<Failure>,
@@ -293,12 +349,16 @@ fn states(
         totals = Totals::take(&mut fields)?;
         fields.end()?;
     }
-    let stats = owned.iter().map(|owned| owned.windows.stats()).collect();
-    let board = Arc::new(Board::new(totals, stats));
+    let board = Arc::new(Board::new(Published {
+        totals,
+        summaries: summaries.iter().map(|owned| owned.windows.stats()).collect(),
+        chains: chains.iter().map(OwnedChains::stats).collect(),
+    }));
     let worker = |number| Worker {
         number,
         clock,
         summaries: Vec::new(),
+        chains: Vec::new(),
         tally: None,
         board: board.clone(),
         failure: failure.clone(),
@@ -306,8 +366,12 @@ fn states(
     };
     let mut states: Vec<Worker> = (0..workers).map(worker).collect();
     states[0].tally = Some(Tally { totals, rejected: options.rejected });
-    for one in owned {
+    let first = summaries.len();
+    for one in summaries {
         states[one.number % workers].summaries.push(one);
+    }
+    for one in chains {
+        states[(first + one.number) % workers].chains.push(one);
     }
     Ok((states, board))
 }

@@ -1,12 +1,19 @@
-//! A number for the fields and summaries of a pipeline: a checkpoint is read only by the pipeline that it is of.
+//! A number for the fields, summaries and chains of a pipeline: a checkpoint is read only by the pipeline that it is of.
 //! `docs/formats/checkpoint.md` says what is hashed, and in which order.
 
-use super::definition::{Aggregate, Column, Field, FieldKind, Rule, Summary, Test};
+use super::{
+    chains::Chains,
+    definition::{Aggregate, Column, Field, FieldKind, Rule, Summary, Test},
+};
 use crate::codec::{put_bytes, put_varint};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Returns the number of a definition.
-pub(super) fn identity(fields: &[Field], summaries: &[Summary]) -> u64 {
+/// Returns the number of a definition: its fields, summaries, and chains with the summaries of their credits.
+pub(super) fn identity(
+    fields: &[Field],
+    summaries: &[Summary],
+    chains: &[(Chains, Vec<Summary>)],
+) -> u64 {
     let mut out = Vec::new();
     put_all(&mut out, fields, |out, Field { name, kind }| {
         put_bytes(out, name.as_bytes());
@@ -17,7 +24,34 @@ pub(super) fn identity(fields: &[Field], summaries: &[Summary]) -> u64 {
         });
     });
     put_all(&mut out, summaries, put_summary);
+    // Nothing without chains, so that the number is that of version 1.
+    for (chains, summaries) in chains {
+        put_chains(&mut out, chains);
+        put_all(&mut out, summaries, put_summary);
+    }
     xxh3_64(&out)
+}
+
+fn put_chains(out: &mut Vec<u8>, chains: &Chains) {
+    // The memory can be changed.
+    let Chains { name, user, channel, touch, conversion, value, age_ms_max, touches_max, .. } =
+        chains;
+    let Chains { lateness_ms, restarts, models, memory_bytes: _, dump_ms, .. } = chains;
+    put_bytes(out, name.as_bytes());
+    put_varint(out, *user as u64);
+    put_all(out, channel, |out, field| put_varint(out, *field as u64));
+    put_all(out, touch, put_rule);
+    put_all(out, conversion, put_rule);
+    put_varint(out, value.map_or(0, |field| field as u64 + 1));
+    out.extend(age_ms_max.to_le_bytes());
+    put_varint(out, *touches_max as u64);
+    out.extend(lateness_ms.to_le_bytes());
+    out.push(u8::from(*restarts));
+    put_all(out, models, |out, model| {
+        put_bytes(out, model.name().as_bytes());
+        put_all(out, &model.parameters(), |out, number| out.extend(number.to_le_bytes()));
+    });
+    out.extend(dump_ms.unwrap_or(0).to_le_bytes());
 }
 
 /// Appends the number of items, then each.
@@ -92,6 +126,8 @@ fn put_aggregate(out: &mut Vec<u8>, aggregate: &Aggregate) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::TimeDecay;
+    use std::sync::Arc;
 
     /// A definition with all kinds of parts.
     fn definition() -> (Vec<Field>, Vec<Summary>) {
@@ -114,7 +150,7 @@ mod tests {
     #[test]
     fn a_definition_has_this_number_for_ever() {
         let (fields, summaries) = definition();
-        assert_eq!(identity(&fields, &summaries), 8_411_519_251_124_850_655);
+        assert_eq!(identity(&fields, &summaries, &[]), 8_411_519_251_124_850_655);
     }
 
     /// A change of a definition.
@@ -123,11 +159,11 @@ mod tests {
     #[test]
     fn each_part_changes_the_number() {
         let (fields, summaries) = definition();
-        let before = identity(&fields, &summaries);
+        let before = identity(&fields, &summaries, &[]);
         let changed = |change: &Change| {
             let (mut fields, mut summaries) = definition();
             change(&mut fields, &mut summaries[0]);
-            identity(&fields, &summaries)
+            identity(&fields, &summaries, &[])
         };
         let changes: [&Change; 9] = [
             &|fields, _| fields[0].name = "z".into(),
@@ -143,5 +179,44 @@ mod tests {
         for (i, change) in changes.iter().enumerate() {
             assert_ne!(changed(change), before, "{i}");
         }
+    }
+
+    #[test]
+    fn each_part_of_chains_changes_the_number_but_their_memory() {
+        let (fields, summaries) = definition();
+        let chains = || {
+            let rule = Rule { field: 2, test: Test::Present };
+            Chains { conversion: vec![rule], ..Chains::new("all", 0, vec![2]) }
+        };
+        let number = |chains: &Chains, summaries: &[Summary]| {
+            identity(&fields, &[], &[(chains.clone(), summaries.to_vec())])
+        };
+        let before = number(&chains(), &[]);
+        let changes: [fn(&mut Chains); 12] = [
+            |chains| chains.name = "z".into(),
+            |chains| chains.user = 2,
+            |chains| chains.channel.push(0),
+            |chains| chains.touch.push(Rule { field: 0, test: Test::Present }),
+            |chains| chains.conversion.clear(),
+            |chains| chains.value = Some(0),
+            |chains| chains.age_ms_max = 7,
+            |chains| chains.touches_max = 7,
+            |chains| chains.lateness_ms = 7,
+            |chains| chains.restarts = true,
+            |chains| chains.models = vec![Arc::new(TimeDecay::new(7).unwrap())],
+            |chains| chains.dump_ms = Some(7),
+        ];
+        let mut seen = vec![before, number(&chains(), &summaries)];
+        for change in changes {
+            let mut changed = chains();
+            change(&mut changed);
+            seen.push(number(&changed, &[]));
+        }
+        let other = Chains { models: vec![Arc::new(TimeDecay::new(8).unwrap())], ..chains() };
+        seen.push(number(&other, &[]));
+        seen.sort_unstable();
+        assert!(seen.windows(2).all(|two| two[0] != two[1]), "{seen:?}");
+        let larger = Chains { memory_bytes: 1 << 30, ..chains() };
+        assert_eq!(number(&larger, &[]), before);
     }
 }

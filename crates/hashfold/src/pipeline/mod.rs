@@ -4,6 +4,7 @@
 //! ```text
 //! Input ─batches of frames→ parsers ─events, routed→ workers ─ windows that ended → Sink
 //!   ↑                       Parser, Rule            Windows: groups, aggregates      a run
+//!   │                                               Chains: touches of users ─ credits → Windows
 //!   └───────────── empty batches, a fixed number: the back-pressure ─┘
 //! ```
 //!
@@ -19,6 +20,10 @@
 //!
 //! [`Pipeline::checkpoint`] returns the state behind all batches that were pushed, with the positions of their
 //! sources. A pipeline that starts with it continues as if it had never stopped.
+//!
+//! [`Chains`] keep the last touches of each user: events that may lead to a conversion, such as clicks. When a conversion
+//! comes, [`Model`]s share out the credit for it among the user's touches, and summaries add up credits.
+//! [`Pipeline::chains`] returns the chains of one moment as runs; a [`DumpSink`] gets them every night.
 //!
 //! Parsing, sockets, files and configuration are the caller's.
 //!
@@ -70,7 +75,13 @@
 //! ```
 
 mod aggregate;
+mod attribution;
 mod batch;
+mod chain_dump;
+mod chain_table;
+#[cfg(test)]
+mod chain_tests;
+mod chains;
 mod checkpoint;
 mod clock;
 mod definition;
@@ -78,19 +89,25 @@ mod events;
 mod handle;
 mod histogram;
 mod identity;
+mod model;
+mod owned;
 mod parse;
 mod queue;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod top;
+mod touch;
 mod window;
 mod windows;
 mod worker;
 
 pub use self::{
     aggregate::Output,
+    attribution::Attribution,
     batch::Batch,
+    chain_dump::{ChainDump, DumpSink},
+    chains::{Chains, TOUCHES_MAX},
     checkpoint::Checkpoint,
     definition::{
         Aggregate, Column, DISTINCT_PRECISION, Field, FieldKind, GROUP_BYTES_MAX, Rule, Summary,
@@ -99,10 +116,14 @@ pub use self::{
     events::{Events, TIME_MS_MAX, Value},
     handle::{Pipeline, PipelineOptions},
     histogram::RELATIVE_ERROR,
+    model::{
+        CREDIT_WHOLE, Conversion, FirstTouch, LastTouch, Linear, Model, TimeDecay, Touch, share,
+    },
     parse::Parser,
     queue::Input,
-    stats::{Stats, SummaryStats, Totals},
+    stats::{ChainsStats, Stats, SummaryStats, Totals},
     top::TopItem,
+    touch::chain_touches,
     window::{Encode, Sink, Window},
     worker::RejectedSink,
 };

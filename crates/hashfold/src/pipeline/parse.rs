@@ -2,6 +2,7 @@
 
 use super::{
     batch::{Batch, Pick},
+    chains::Chains,
     definition::Summary,
     events::Events,
     queue::{Delivery, Failure, Item, Task},
@@ -22,28 +23,40 @@ pub trait Parser: Send {
     fn parse(&mut self, frame: &[u8], events: &mut Events) -> Result<(), &'static str>;
 }
 
-/// The worker of a summary, and the number of the summary among those of the worker.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
-    pub(super) worker: usize,
-    pub(super) summary: usize,
+/// A part of the pipeline that takes events.
+#[derive(Debug)]
+pub(super) enum Taker {
+    Summary(Summary),
+    Chains(Chains),
 }
 
-/// Rules and workers of all summaries, shared by parser threads.
+impl Taker {
+    fn takes(&self, events: &Events, event: usize) -> bool {
+        match self {
+            Taker::Summary(summary) => summary.takes(events, event),
+            Taker::Chains(chains) => {
+                chains.is_touch(events, event) || chains.is_conversion(events, event)
+            }
+        }
+    }
+}
+
+/// All summaries, then all chains, in turn for each worker; shared by parser threads.
 #[derive(Debug)]
 pub(super) struct Routes {
-    pub(super) summaries: Vec<Summary>,
-    pub(super) owners: Vec<Owner>,
+    pub(super) takers: Vec<Taker>,
+    pub(super) workers: usize,
 }
 
 impl Routes {
-    /// Decides which summaries take the events of a batch.
+    /// Decides which summaries and chains take the events of a batch.
     fn route(&self, batch: &mut Batch) {
         for event in 0..batch.events.len() {
             let mut is_taken = false;
-            for (summary, owner) in self.summaries.iter().zip(&self.owners) {
-                if summary.takes(&batch.events, event) {
-                    batch.picks[owner.worker].push(Pick { event, summary: owner.summary });
+            for (number, taker) in self.takers.iter().enumerate() {
+                if taker.takes(&batch.events, event) {
+                    let (worker, taker) = (number % self.workers, number / self.workers);
+                    batch.picks[worker].push(Pick { event, taker });
                     is_taken = true;
                 }
             }

@@ -5,6 +5,7 @@
 
 use super::{
     batch::Batch,
+    chain_dump::ChainDump,
     checkpoint::{Checkpoint, Part},
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -35,6 +36,8 @@ impl<B> Task<B> {
 pub(super) enum Mark {
     /// Each worker sends the state of its summaries.
     Checkpoint(Sender<Part>),
+    /// Each worker sends its chains, with their numbers.
+    Chains(Sender<(usize, ChainDump)>),
     /// All windows end.
     End,
 }
@@ -169,6 +172,16 @@ impl Input {
         self.0.failure.check()?;
         Checkpoint::of_parts(self.0.definition, positions, parts)
             .ok_or_else(|| self.0.failure.get())
+    }
+
+    /// Returns all chains behind all batches that were pushed, in their order. Waits until these are handled.
+    pub(super) fn chains(&self) -> Result<Vec<ChainDump>> {
+        let (sender, dumps) = bounded(1);
+        self.mark(Mark::Chains(sender))?;
+        let mut dumps: Vec<(usize, ChainDump)> = dumps.into_iter().collect();
+        self.0.failure.check()?;
+        dumps.sort_unstable_by_key(|(number, _)| *number);
+        Ok(dumps.into_iter().map(|(_, dump)| dump).collect())
     }
 
     /// Pushes a mark behind all batches that were pushed before.

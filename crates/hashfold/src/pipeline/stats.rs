@@ -14,6 +14,8 @@ pub struct Stats {
     pub totals: Totals,
     /// Counts of each summary, in the order of the summaries.
     pub summaries: Vec<SummaryStats>,
+    /// Counts of chains, in their order.
+    pub chains: Vec<ChainsStats>,
     /// Batches that wait for a parser.
     pub parser_queue: usize,
     /// Batches that wait for each worker: the imbalance between workers.
@@ -35,7 +37,7 @@ pub struct Totals {
     pub rejected: u64,
     /// Events whose time is too far ahead of the clock.
     pub ahead: u64,
-    /// Events that no summary takes.
+    /// Events that no summary and no chain takes.
     pub unrouted: u64,
 }
 
@@ -58,6 +60,31 @@ pub struct SummaryStats {
     pub open_groups: u64,
     /// Start of the earliest open window, in milliseconds since 1970.
     pub open_since_ms: Option<i64>,
+}
+
+/// Counts of chains.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChainsStats {
+    /// Touches that were appended.
+    pub touches: u64,
+    /// Conversions that were shared out.
+    pub conversions: u64,
+    /// Conversions without a touch, among these.
+    pub direct: u64,
+    /// Touches that were too old, and conversions that came too late.
+    pub late: u64,
+    /// Events without a user.
+    pub no_user: u64,
+    /// Events whose user or channel is too long.
+    pub too_long: u64,
+    /// Dumps that were made.
+    pub dumps: u64,
+    /// Users that have a chain.
+    pub users: u64,
+    /// Memory of the chains, in bytes.
+    pub bytes: u64,
+    /// Counts of the summaries of credits, in their order.
+    pub summaries: Vec<SummaryStats>,
 }
 
 impl Totals {
@@ -98,32 +125,67 @@ impl SummaryStats {
     }
 }
 
-/// Figures that workers publish after each batch.
-#[derive(Debug)]
-pub(super) struct Board(Mutex<(Totals, Vec<SummaryStats>)>);
-
-impl Board {
-    pub(super) fn new(totals: Totals, summaries: Vec<SummaryStats>) -> Board {
-        Board(Mutex::new((totals, summaries)))
+impl ChainsStats {
+    fn numbers(&mut self) -> [&mut u64; 7] {
+        let ChainsStats { touches, conversions, direct, late, no_user, too_long, dumps, .. } = self;
+        [touches, conversions, direct, late, no_user, too_long, dumps]
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Totals, Vec<SummaryStats>)> {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        let mut counts = ChainsStats { summaries: Vec::new(), ..self.clone() };
+        counts.numbers().into_iter().for_each(|number| put_varint(out, *number));
+    }
+
+    pub(super) fn take(fields: &mut Decoder<'_>) -> Result<ChainsStats> {
+        let mut stats = ChainsStats::default();
+        for number in stats.numbers() {
+            *number = fields.varint()?;
+        }
+        Ok(stats)
+    }
+}
+
+/// Counts that workers publish.
+#[derive(Clone, Debug)]
+pub(super) struct Published {
+    pub(super) totals: Totals,
+    pub(super) summaries: Vec<SummaryStats>,
+    pub(super) chains: Vec<ChainsStats>,
+}
+
+/// Figures that workers publish after each batch.
+#[derive(Debug)]
+pub(super) struct Board(Mutex<Published>);
+
+impl Board {
+    pub(super) fn new(published: Published) -> Board {
+        Board(Mutex::new(published))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Published> {
         // Figures are copied whole, so they are right even after a panic elsewhere.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn publish_totals(&self, totals: Totals) {
-        self.lock().0 = totals;
+        self.lock().totals = totals;
     }
 
     pub(super) fn publish(&self, summaries: impl Iterator<Item = (usize, SummaryStats)>) {
         let mut board = self.lock();
         for (i, stats) in summaries {
-            board.1[i] = stats;
+            board.summaries[i] = stats;
         }
     }
 
-    pub(super) fn read(&self) -> (Totals, Vec<SummaryStats>) {
+    pub(super) fn publish_chains(&self, chains: impl Iterator<Item = (usize, ChainsStats)>) {
+        let mut board = self.lock();
+        for (i, stats) in chains {
+            board.chains[i] = stats;
+        }
+    }
+
+    pub(super) fn read(&self) -> Published {
         self.lock().clone()
     }
 }

@@ -141,26 +141,10 @@ impl Windows {
         SummaryStats { open_since_ms, ..self.stats }
     }
 
-    /// Encodes the group of an event; null is empty text. Returns whether it is short enough.
+    /// Encodes the group of an event. Returns whether it is short enough.
     fn encode_group(&mut self, events: &Events, event: usize) -> bool {
         self.group.clear();
-        for field in &self.summary.group_by {
-            match events.get(event, *field) {
-                Value::Int(value) => {
-                    self.group.push(INT);
-                    self.group.extend(value.to_le_bytes());
-                }
-                Value::Text(text) => {
-                    self.group.push(TEXT);
-                    put_bytes(&mut self.group, text);
-                }
-                Value::Null | Value::Float(_) => self.group.extend([TEXT, 0]),
-            }
-            if self.group.len() > GROUP_BYTES_MAX {
-                return false;
-            }
-        }
-        true
+        put_group(&mut self.group, events, event, &self.summary.group_by)
     }
 
     /// Makes the group in a window if it is not there. Returns whether it is there then.
@@ -227,6 +211,33 @@ impl Windows {
         }
         fields.end()
     }
+}
+
+/// Appends fields of an event as a group, up to [`GROUP_BYTES_MAX`] bytes in an empty vector; null is empty text. Returns whether they
+/// are short enough.
+pub(super) fn put_group(
+    out: &mut Vec<u8>,
+    events: &Events,
+    event: usize,
+    fields: &[usize],
+) -> bool {
+    for field in fields {
+        match events.get(event, *field) {
+            Value::Int(value) => {
+                out.push(INT);
+                out.extend(value.to_le_bytes());
+            }
+            Value::Text(text) => {
+                out.push(TEXT);
+                put_bytes(out, text);
+            }
+            Value::Null | Value::Float(_) => out.extend([TEXT, 0]),
+        }
+        if out.len() > GROUP_BYTES_MAX {
+            return false;
+        }
+    }
+    true
 }
 
 /// Decodes the fields of a group.

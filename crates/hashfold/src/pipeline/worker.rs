@@ -1,13 +1,13 @@
-//! Worker threads: events to the summaries that a worker owns.
+//! Worker threads: events to the summaries and chains that a worker owns.
 
 use super::{
+    attribution::OwnedChains,
     batch::Batch,
     checkpoint::Part,
     clock::StreamClock,
+    owned::Owned,
     queue::{Delivery, Failure, Mark, Task},
     stats::{Board, Totals},
-    window::{Sink, Window},
-    windows::Windows,
 };
 use crate::error::{ErrorKind, Result};
 use crossbeam_channel::{Receiver, Sender};
@@ -26,14 +26,6 @@ pub trait RejectedSink: Send {
     fn rejected(&mut self, frame: &[u8], reason: &'static str) -> Result<()>;
 }
 
-/// A summary of a worker.
-pub(super) struct Owned {
-    /// Number of the summary in the pipeline.
-    pub(super) number: usize,
-    pub(super) windows: Windows,
-    pub(super) sink: Box<dyn Sink>,
-}
-
 /// The counts of all events, in the first worker.
 pub(super) struct Tally {
     pub(super) totals: Totals,
@@ -46,6 +38,7 @@ pub(super) struct Worker {
     pub(super) number: usize,
     pub(super) clock: StreamClock,
     pub(super) summaries: Vec<Owned>,
+    pub(super) chains: Vec<OwnedChains>,
     pub(super) tally: Option<Tally>,
     pub(super) board: Arc<Board>,
     pub(super) failure: Arc<Failure>,
@@ -96,10 +89,17 @@ impl Worker {
             Task::Mark(Mark::End) => {
                 self.summaries.iter_mut().for_each(|owned| owned.windows.end());
                 self.hand_over()?;
+                let now_ms = self.clock.now_ms;
+                self.chains.iter_mut().try_for_each(|chains| chains.end(now_ms))?;
             }
             Task::Mark(Mark::Checkpoint(parts)) => {
                 // Without a caller that waits, the state is of no use.
-                let _ = parts.send(self.part());
+                let _ = parts.send(self.part()?);
+            }
+            Task::Mark(Mark::Chains(dumps)) => {
+                for chains in &self.chains {
+                    let _ = dumps.send((chains.number, chains.dump(self.clock.now_ms)?));
+                }
             }
         }
         self.publish();
@@ -110,16 +110,23 @@ impl Worker {
         let mut picks = batch.picks[self.number].iter().peekable();
         let mut ahead = 0;
         for (event, time) in batch.events.times().iter().enumerate() {
+            let before = self.clock.now_ms;
             let is_admitted = self.clock.admit(*time);
+            if let Some(now) = self.clock.now_ms.filter(|_| self.clock.now_ms != before) {
+                self.chains.iter_mut().try_for_each(|chains| chains.tick(now))?;
+            }
             ahead += u64::from(!is_admitted);
             while let Some(pick) = picks.next_if(|pick| pick.event == event) {
-                if is_admitted && let Some(now) = self.clock.now_ms {
-                    self.summaries[pick.summary].windows.add(now, &batch.events, event);
+                let Some(now) = self.clock.now_ms.filter(|_| is_admitted) else { continue };
+                match pick.taker.checked_sub(self.summaries.len()) {
+                    None => self.summaries[pick.taker].windows.add(now, &batch.events, event),
+                    Some(chains) => self.chains[chains].take(now, &batch.events, event)?,
                 }
             }
         }
         if let Some(now) = self.clock.now_ms {
             self.summaries.iter_mut().for_each(|owned| owned.windows.advance(now));
+            self.chains.iter_mut().try_for_each(|chains| chains.advance(now))?;
         }
         self.count(batch, ahead)?;
         self.hand_over()
@@ -139,28 +146,20 @@ impl Worker {
 
     /// Gives windows that have ended to their sinks.
     fn hand_over(&mut self) -> Result<()> {
-        for Owned { windows, sink, .. } in &mut self.summaries {
-            while let Some((number, groups)) = windows.pop() {
-                let span = windows.span(number);
-                sink.window(&Window { summary: &windows.summary, span, groups: &groups })?;
-            }
-        }
-        Ok(())
+        self.summaries.iter_mut().try_for_each(Owned::hand_over)?;
+        self.chains.iter_mut().try_for_each(OwnedChains::hand_over)
     }
 
-    fn part(&self) -> Part {
+    fn part(&self) -> Result<Part> {
         let head = self.tally.as_ref().map(|tally| {
             let mut out = Vec::new();
             self.clock.put(&mut out);
             tally.totals.put(&mut out);
             out
         });
-        let summaries = self.summaries.iter().map(|owned| {
-            let mut out = Vec::new();
-            owned.windows.put(&mut out);
-            (owned.number, out)
-        });
-        Part { head, summaries: summaries.collect() }
+        let summaries = self.summaries.iter().map(|owned| (owned.number, owned.state()));
+        let chains = self.chains.iter().map(|chains| Ok((chains.number, chains.state()?)));
+        Ok(Part { head, summaries: summaries.collect(), chains: chains.collect::<Result<_>>()? })
     }
 
     fn publish(&self) {
@@ -169,5 +168,9 @@ impl Worker {
         }
         self.board
             .publish(self.summaries.iter().map(|owned| (owned.number, owned.windows.stats())));
+        if !self.chains.is_empty() {
+            let chains = self.chains.iter().map(|chains| (chains.number, chains.stats()));
+            self.board.publish_chains(chains);
+        }
     }
 }

@@ -30,7 +30,7 @@ const PARTS: [(&str, &[&str]); 8] = [
     ("sketch", &[]),
     ("memory", &[]),
     ("store", &["table", "filter"]),
-    ("pipeline", &["sketch"]),
+    ("pipeline", &["memory", "sketch"]),
     ("data_set", &["table", "filter", "map", "store"]),
 ];
 

@@ -1,0 +1,34 @@
+//! A summary of a worker: its windows, and their receiver.
+
+use super::{
+    window::{Sink, Window},
+    windows::Windows,
+};
+use crate::error::Result;
+
+/// A summary of a worker.
+pub(super) struct Owned {
+    /// Number of the summary in the pipeline or in its chains.
+    pub(super) number: usize,
+    pub(super) windows: Windows,
+    pub(super) sink: Box<dyn Sink>,
+}
+
+impl Owned {
+    /// Gives windows that have ended to the sink.
+    pub(super) fn hand_over(&mut self) -> Result<()> {
+        let Owned { windows, sink, .. } = self;
+        while let Some((number, groups)) = windows.pop() {
+            let span = windows.span(number);
+            sink.window(&Window { summary: &windows.summary, span, groups: &groups })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the state for a checkpoint.
+    pub(super) fn state(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.windows.put(&mut out);
+        out
+    }
+}
