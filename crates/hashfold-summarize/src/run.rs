@@ -6,6 +6,7 @@ use crate::{
     error::SummarizeError,
     output::{StoreSink, TableSink},
     parse::FrameParser,
+    publisher::Publisher,
     rejected::RejectedFile,
     rows::Layout,
     source::{End, Source},
@@ -16,6 +17,7 @@ use hashfold::{
     pipeline::{
         Checkpoint, Input, Parser, Pipeline, PipelineOptions, RejectedSink, Sink, Stats, Summary,
     },
+    work::MemoryBudget,
 };
 use std::{
     io,
@@ -57,6 +59,7 @@ pub struct Run {
     /// Whether sources are to stop.
     halt: Arc<AtomicBool>,
     checkpoint_ms: u64,
+    publisher: Publisher,
     /// Whether the run goes on when all files are read, until it is to stop.
     follows: bool,
 }
@@ -93,16 +96,21 @@ impl Run {
                 });
             }
         }
-        let (mut lanes, halt) = (Vec::new(), Arc::default());
+        let (mut lanes, halt) = (Vec::new(), Arc::<AtomicBool>::default());
+        let memory = config.memory.map_or_else(MemoryBudget::unlimited, MemoryBudget::new);
         for stream in &config.streams {
-            lanes.push(Lane::start(config, stream, env, &halt)?);
+            lanes.push(Lane::start((config, &memory), stream, env, &halt)?);
         }
+        let stats = lanes.iter().map(Lane::stats).collect();
+        let publisher = Publisher::start(config, env, &memory, stats)
+            .inspect_err(|_| halt.store(true, Ordering::Relaxed))?;
         Ok(Run {
             lanes,
             env: env.clone(),
             stop,
             halt,
             checkpoint_ms: config.checkpoint_ms,
+            publisher,
             follows: false,
         })
     }
@@ -120,6 +128,11 @@ impl Run {
             lane.addresses.iter().map(move |address| (name.clone(), *address)).collect::<Vec<_>>()
         };
         self.lanes.iter().flat_map(of).collect()
+    }
+
+    /// Returns the address that answers with the figures of the run, if there is one.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.publisher.address()
     }
 
     /// Returns the figures of the streams that continue from a checkpoint.
@@ -151,13 +164,17 @@ impl Run {
                 next = self.env.clock.now() + interval;
             }
             let stats: Vec<StreamStats> = self.lanes.iter().map(Lane::stats).collect();
+            self.publisher.publish(&stats);
             tick(&stats);
             self.env.clock.sleep(TICK);
         }
         let is_stopped = self.stop.load(Ordering::Relaxed);
         self.halt.store(true, Ordering::Relaxed);
         let lanes = std::mem::take(&mut self.lanes);
-        lanes.into_iter().map(|lane| lane.end(&self.env, is_stopped)).collect()
+        let ends = lanes.into_iter().map(|lane| lane.end(&self.env, is_stopped));
+        let stats = ends.collect::<Result<Vec<StreamStats>, SummarizeError>>()?;
+        self.publisher.publish_last(&stats);
+        Ok(stats)
     }
 }
 
@@ -170,7 +187,7 @@ impl Drop for Run {
 
 impl Lane {
     fn start(
-        config: &Config,
+        (config, memory): (&Config, &MemoryBudget),
         stream: &Stream,
         env: &Env,
         stop: &Arc<AtomicBool>,
@@ -185,7 +202,7 @@ impl Lane {
         };
         let continues = state.is_some();
         let positions = state.as_ref().map_or(&[][..], Checkpoint::positions).to_vec();
-        let pipeline = pipeline(config, stream, env, state)?;
+        let pipeline = pipeline((config, memory), stream, env, state)?;
         let connections = Arc::new(Connections {
             stream: stream.clone(),
             input: pipeline.input(),
@@ -306,7 +323,7 @@ impl Lane {
 }
 
 fn pipeline(
-    config: &Config,
+    (config, memory): (&Config, &MemoryBudget),
     stream: &Stream,
     env: &Env,
     checkpoint: Option<Checkpoint>,
@@ -337,6 +354,7 @@ fn pipeline(
         sources: stream.files.len(),
         checkpoint,
         rejected,
+        memory: memory.clone(),
         env: env.clone(),
     };
     let sinks = stream.summaries.iter().map(sink).collect();

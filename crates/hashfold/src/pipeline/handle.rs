@@ -8,7 +8,11 @@ use super::{
     identity::identity,
     parse::{self, Owner, Parser, Routes},
     queue::{Delivery, Failure, Input, Mark},
-    stats::{Board, Stats, Totals},
+    stats::{Board, Published, QueueFill, Stats, Totals, WorkerStats},
+    sync::{
+        Receiver, Sender, bounded,
+        thread::{self, JoinHandle},
+    },
     window::Sink,
     windows::Windows,
     worker::{Owned, RejectedSink, Tally, Worker},
@@ -17,13 +21,9 @@ use crate::{
     codec::Decoder,
     env::Env,
     error::{Error, Result},
+    work::MemoryBudget,
 };
-use crossbeam_channel::{Receiver, Sender, bounded};
-use std::{
-    fmt,
-    sync::Arc,
-    thread::{self, JoinHandle},
-};
+use std::{fmt, sync::Arc};
 
 /// Number of batches unless the options say otherwise.
 const BATCHES: usize = 32;
@@ -48,7 +48,10 @@ pub struct PipelineOptions {
     pub checkpoint: Option<Checkpoint>,
     /// The receiver of frames that are no events; they are only counted without one.
     pub rejected: Option<Box<dyn RejectedSink>>,
-    /// The environment, for random numbers.
+    /// The budget of the memory of groups in windows that are open or being handed over. An event that needs more than is
+    /// left is counted as one without a group: one of a new group, or one that lets the state of a column grow.
+    pub memory: MemoryBudget,
+    /// The environment, for random numbers and for the time that workers are busy.
     pub env: Env,
 }
 
@@ -61,6 +64,7 @@ impl Default for PipelineOptions {
             sources: 0,
             checkpoint: None,
             rejected: None,
+            memory: MemoryBudget::unlimited(),
             env: Env::system(),
         }
     }
@@ -123,9 +127,9 @@ impl Pipeline {
         }
         let routes = Arc::new(routes);
         for parser in parsers {
-            let failure = pipeline.failure.clone();
+            let (failure, board) = (pipeline.failure.clone(), pipeline.board.clone());
             let (routes, tasks, senders) = (routes.clone(), tasks.clone(), senders.clone());
-            let work = move || parse::run(parser, &routes, &failure, &tasks, &senders);
+            let work = move || parse::run(parser, &routes, (&failure, &board), &tasks, &senders);
             pipeline.spawn("parser", work)?;
         }
         Ok(pipeline)
@@ -162,12 +166,14 @@ impl Pipeline {
 
     /// Returns the figures so far.
     pub fn stats(&self) -> Stats {
-        let (totals, summaries) = self.board.read();
+        let Published { totals, summaries, workers, parser_fill } = self.board.read();
         Stats {
             totals,
             summaries,
             parser_queue: self.input.queued(),
             worker_queues: self.queues.iter().map(Receiver::len).collect(),
+            parser_fill,
+            workers,
             batches: self.batches,
         }
     }
@@ -262,7 +268,7 @@ fn build(
     let seed = options.env.random.next_u64();
     let windows = |(number, (summary, sink))| Owned {
         number,
-        windows: Windows::new(summary, fields, seed),
+        windows: Windows::new(summary, fields, seed, &options.memory),
         sink,
     };
     let mut owned: Vec<Owned> = summaries.into_iter().enumerate().map(windows).collect();
@@ -293,13 +299,19 @@ fn states(
         totals = Totals::take(&mut fields)?;
         fields.end()?;
     }
-    let stats = owned.iter().map(|owned| owned.windows.stats()).collect();
-    let board = Arc::new(Board::new(totals, stats));
+    let board = Arc::new(Board::new(Published {
+        totals,
+        summaries: owned.iter().map(|owned| owned.windows.stats()).collect(),
+        workers: vec![WorkerStats::default(); workers],
+        parser_fill: QueueFill::default(),
+    }));
     let worker = |number| Worker {
         number,
         clock,
         summaries: Vec::new(),
         tally: None,
+        figures: WorkerStats::default(),
+        time: options.env.clock.clone(),
         board: board.clone(),
         failure: failure.clone(),
         pool: pool.clone(),

@@ -71,6 +71,7 @@
 
 mod aggregate;
 mod batch;
+mod budget;
 mod checkpoint;
 mod clock;
 mod definition;
@@ -78,6 +79,8 @@ mod events;
 mod handle;
 mod histogram;
 mod identity;
+#[cfg(test)]
+mod orders;
 mod parse;
 mod queue;
 mod stats;
@@ -101,8 +104,18 @@ pub use self::{
     histogram::RELATIVE_ERROR,
     parse::Parser,
     queue::Input,
-    stats::{Stats, SummaryStats, Totals},
+    stats::{QueueFill, Stats, SummaryStats, Totals, WorkerStats},
     top::TopItem,
     window::{Encode, Sink, Window},
     worker::RejectedSink,
 };
+
+/// The channels, locks and threads of a pipeline; a test replaces them by those of a scheduler that tries many
+/// orders.
+mod sync {
+    pub(super) use crossbeam_channel::{Receiver, Sender, bounded};
+    pub(super) use std::{
+        sync::{Mutex, MutexGuard, atomic::AtomicBool},
+        thread,
+    };
+}

@@ -5,9 +5,10 @@ use super::{
     definition::Summary,
     events::Events,
     queue::{Delivery, Failure, Item, Task},
+    stats::Board,
+    sync::{Receiver, Sender},
 };
 use crate::error::ErrorKind;
-use crossbeam_channel::{Receiver, Sender};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -56,7 +57,7 @@ impl Routes {
 pub(super) fn run(
     mut parser: Box<dyn Parser>,
     routes: &Routes,
-    failure: &Failure,
+    (failure, board): (&Failure, &Board),
     items: &Receiver<Item>,
     workers: &[Sender<Delivery>],
 ) {
@@ -64,6 +65,7 @@ pub(super) fn run(
         let task = match task {
             Task::Mark(mark) => Task::Mark(mark),
             Task::Batch(mut batch) => {
+                board.parser_took(items.len());
                 let work = AssertUnwindSafe(|| {
                     batch.parse(|frame, events| parser.parse(frame, events));
                     routes.route(&mut batch);

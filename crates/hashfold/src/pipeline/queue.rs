@@ -6,13 +6,10 @@
 use super::{
     batch::Batch,
     checkpoint::{Checkpoint, Part},
+    sync::{AtomicBool, Mutex, MutexGuard, Receiver, Sender, bounded},
 };
 use crate::error::{Error, ErrorKind, Result};
-use crossbeam_channel::{Receiver, Sender, bounded};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 /// A task for threads, in the order of the input.
 #[derive(Clone, Debug)]

@@ -5,12 +5,15 @@ use super::{
     checkpoint::Part,
     clock::StreamClock,
     queue::{Delivery, Failure, Mark, Task},
-    stats::{Board, Totals},
+    stats::{Board, Totals, WorkerStats},
+    sync::{Receiver, Sender},
     window::{Sink, Window},
     windows::Windows,
 };
-use crate::error::{ErrorKind, Result};
-use crossbeam_channel::{Receiver, Sender};
+use crate::{
+    error::{ErrorKind, Result},
+    work::Clock,
+};
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -47,6 +50,9 @@ pub(super) struct Worker {
     pub(super) clock: StreamClock,
     pub(super) summaries: Vec<Owned>,
     pub(super) tally: Option<Tally>,
+    pub(super) figures: WorkerStats,
+    /// The clock of the machine, for the time that the worker is busy.
+    pub(super) time: Arc<dyn Clock>,
     pub(super) board: Arc<Board>,
     pub(super) failure: Arc<Failure>,
     /// Takes batches that all workers have handled.
@@ -60,6 +66,9 @@ impl Worker {
         let mut early = BTreeMap::new();
         let mut next = 0;
         for Delivery { sequence, task } in deliveries {
+            if let Task::Batch(_) = task {
+                self.figures.fill.take(deliveries.len());
+            }
             early.insert(sequence, task);
             while let Some(task) = early.remove(&next) {
                 next += 1;
@@ -91,6 +100,7 @@ impl Worker {
     }
 
     fn handle(&mut self, task: &Task<Arc<Batch>>) -> Result<()> {
+        let start = self.time.now();
         match task {
             Task::Batch(batch) => self.take(batch)?,
             Task::Mark(Mark::End) => {
@@ -102,11 +112,13 @@ impl Worker {
                 let _ = parts.send(self.part());
             }
         }
+        self.figures.busy += self.time.now().saturating_sub(start);
         self.publish();
         Ok(())
     }
 
     fn take(&mut self, batch: &Batch) -> Result<()> {
+        self.figures.events += batch.picks[self.number].len() as u64;
         let mut picks = batch.picks[self.number].iter().peekable();
         let mut ahead = 0;
         for (event, time) in batch.events.times().iter().enumerate() {
@@ -140,9 +152,10 @@ impl Worker {
     /// Gives windows that have ended to their sinks.
     fn hand_over(&mut self) -> Result<()> {
         for Owned { windows, sink, .. } in &mut self.summaries {
-            while let Some((number, groups)) = windows.pop() {
-                let span = windows.span(number);
-                sink.window(&Window { summary: &windows.summary, span, groups: &groups })?;
+            while let Some((number, ended)) = windows.pop() {
+                let (span, summary) = (windows.span(number), &windows.summary);
+                sink.window(&Window { summary, span, groups: &ended.groups })?;
+                windows.free(ended);
             }
         }
         Ok(())
@@ -169,5 +182,6 @@ impl Worker {
         }
         self.board
             .publish(self.summaries.iter().map(|owned| (owned.number, owned.windows.stats())));
+        self.board.publish_worker(self.number, self.figures);
     }
 }
