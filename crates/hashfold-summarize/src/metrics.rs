@@ -45,6 +45,9 @@ impl Figures {
     }
 }
 
+/// Names and values of labels.
+type Labels<'a> = [(&'a str, &'a dyn Display)];
+
 /// Lines of the format.
 struct Text(String);
 
@@ -60,7 +63,7 @@ impl Text {
     }
 
     /// Appends the value of a metric with these labels, whose values are names or numbers.
-    fn line(&mut self, name: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
+    fn line(&mut self, name: &str, labels: &Labels<'_>, value: impl Display) {
         let out = &mut self.0;
         write!(out, "hashfold_summarize_{name}").expect("a text takes all");
         for (i, (label, value)) in labels.iter().enumerate() {
@@ -141,7 +144,7 @@ fn queues(text: &mut Text, streams: &[StreamStats]) {
 }
 
 /// Calls `visit` with the labels of each queue, and its batches now and on the mean.
-fn each_queue(streams: &[StreamStats], mut visit: impl FnMut(&[(&str, &dyn Display)], usize, f64)) {
+fn each_queue(streams: &[StreamStats], mut visit: impl FnMut(&Labels<'_>, usize, f64)) {
     for StreamStats { name, stats, .. } in streams {
         let labels: [(&str, &dyn Display); 2] = [("stream", name), ("queue", &"parsers")];
         visit(&labels, stats.parser_queue, stats.parser_fill.mean());
@@ -154,7 +157,7 @@ fn each_queue(streams: &[StreamStats], mut visit: impl FnMut(&[(&str, &dyn Displ
 }
 
 fn workers(text: &mut Text, streams: &[StreamStats]) {
-    let each = |visit: &mut dyn FnMut(&[(&str, &dyn Display)], u64, f64)| {
+    let each = |visit: &mut dyn FnMut(&Labels<'_>, u64, f64)| {
         for stream in streams {
             for (i, worker) in stream.stats.workers.iter().enumerate() {
                 let labels: [(&str, &dyn Display); 2] = [("stream", &stream.name), ("worker", &i)];

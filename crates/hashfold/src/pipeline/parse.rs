@@ -77,10 +77,13 @@ pub(super) fn run(
             }
         };
         let task = task.map(Arc::new);
-        for worker in workers {
-            if worker.send(Delivery { sequence, task: task.clone() }).is_err() {
-                return;
-            }
+        let Some((last, others)) = workers.split_last() else { return };
+        let deliver =
+            |worker: &Sender<Delivery>, task| worker.send(Delivery { sequence, task }).is_ok();
+        // The parser keeps no share of a batch: the last worker that has handled it gives it back.
+        let is_sent = others.iter().all(|it| deliver(it, task.clone())) && deliver(last, task);
+        if !is_sent {
+            return;
         }
     }
 }

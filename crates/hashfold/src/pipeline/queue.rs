@@ -125,9 +125,11 @@ impl Input {
     /// The error that ended the pipeline.
     pub fn batch(&self) -> Result<Batch> {
         self.0.failure.check()?;
-        let batch = self.0.pool.recv();
-        self.0.failure.check()?;
-        batch.map_err(|_| self.0.failure.get())
+        let batch = self.0.pool.recv().map_err(|_| self.0.failure.get())?;
+        let Err(error) = self.0.failure.check() else { return Ok(batch) };
+        // The batch goes on, so that the next source that waits for one sees the failure, too.
+        let _ = self.send(&mut self.lock(), Task::Batch(batch));
+        Err(error)
     }
 
     /// Pushes a batch. `position` is the number of a source and its position behind the batch, for
@@ -139,12 +141,13 @@ impl Input {
     /// # Panics
     /// If there is no such source.
     pub fn push(&self, batch: Batch, position: Option<(usize, u64)>) -> Result<()> {
-        self.0.failure.check()?;
         let mut order = self.lock();
         if let Some((source, position)) = position {
             order.positions[source] = position;
         }
-        self.send(&mut order, Task::Batch(batch))
+        // After a failure, too: other sources may wait for a batch.
+        self.send(&mut order, Task::Batch(batch))?;
+        self.0.failure.check()
     }
 
     fn send(&self, order: &mut Order, task: Task<Batch>) -> Result<()> {
