@@ -30,7 +30,7 @@ pub use self::{
     rows::rows,
     sketch::sketch,
     store::{delta, pointer, tree, version},
-    summarize::{checkpoint, event_csv, event_json, framing},
+    summarize::{checkpoint, event_csv, event_json, framing, restored, scrape},
     wal::wal,
 };
 

@@ -6,8 +6,8 @@
 use hashfold_fuzz::{
     checkpoint, delta, event_csv, event_json, files, filter_block, filter_log, filter_manifest,
     filter_model, filter_run, footer, framing, group_pointer, header, manifest, map, model, piece,
-    pointer, request, rows, salvage, signature, sketch, table, topology, tree, varint, version,
-    wal,
+    pointer, request, restored, rows, salvage, scrape, signature, sketch, table, topology, tree,
+    varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -436,5 +436,15 @@ fn streams_of_events() {
         let checksum = hashfold::checksum::crc32c(&bytes);
         bytes.extend(checksum.to_le_bytes());
         bytes
+    });
+    run(restored, 3000, |random| {
+        let edits = 3 * random.below(4);
+        (0..edits).map(|_| random.next() as u8).collect()
+    });
+    run(scrape, 50_000, |random| {
+        let words: [&[u8]; 8] =
+            [b"GET", b"HEAD", b" ", b"/metrics", b"HTTP/1.1", b"\r\n", b"\r", b"\xff"];
+        let count = random.below(12);
+        (0..count).flat_map(|_| words[random.below(8)].to_vec()).collect()
     });
 }

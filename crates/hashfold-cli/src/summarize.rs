@@ -9,7 +9,7 @@ use crate::{
 use clap::Args;
 use hashfold::{
     Env,
-    pipeline::{ChainsStats, SummaryStats},
+    pipeline::{ChainsStats, QueueFill, Stats, SummaryStats, WorkerStats},
     work::{Clock as _, SystemClock},
 };
 use hashfold_rows::utc;
@@ -37,7 +37,8 @@ pub(crate) struct SummarizeArgs {
     /// Check the configuration, print one line, and exit
     #[arg(long)]
     check: bool,
-    /// Print progress every 5 seconds, as JSON every second: events, rates, and how full the queues are
+    /// Print progress every 5 seconds, as JSON every second: events, rates, how full the queues are, and how evenly the
+    /// workers share the work
     #[arg(long)]
     progress: bool,
     /// Print addresses, progress and counts as JSON objects, one per line
@@ -101,6 +102,12 @@ fn say_start(run: &Run, as_json: bool) -> Result<()> {
         let name = &stream.name;
         write_line(format_args!("{name}: continues from its checkpoint behind {frames}; {open}"))?;
     }
+    if let Some(address) = run.metrics_address() {
+        match as_json {
+            true => write_line(json!({ "event": "metrics", "address": address.to_string() }))?,
+            false => write_line(format_args!("metrics on http://{address}/metrics"))?,
+        }
+    }
     for (stream, address) in run.addresses() {
         match as_json {
             true => write_line(json!({
@@ -151,25 +158,63 @@ impl Progress {
             *before = stats.totals.frames;
             if self.as_json {
                 // A closed pipe does not end the run.
-                let _ = write_line(json!({
-                    "event": "progress", "stream": stream.name, "frames": stats.totals.frames,
-                    "frames_per_s": rate, "parser_queue": stats.parser_queue,
-                    "worker_queues": stats.worker_queues, "queue_max": stats.batches,
-                    "connections": stream.connections, "open_since": open_since(stream),
-                }));
-                continue;
+                let _ = write_line(progress_json(stream, rate));
+            } else {
+                write_note(progress_line(stream, rate));
             }
-            write_note(format_args!(
-                "{}: {} frames, {}/s; queues of {} batches: parsers {}, workers {:?}",
-                stream.name,
-                units::count(stats.totals.frames),
-                units::count(rate),
-                stats.batches,
-                stats.parser_queue,
-                stats.worker_queues,
-            ));
         }
     }
+}
+
+fn progress_json(stream: &StreamStats, rate: u64) -> Value {
+    let (stats, workers) = (&stream.stats, &stream.stats.workers);
+    let each = |of: fn(&WorkerStats) -> Value| workers.iter().map(of).collect::<Vec<_>>();
+    json!({
+        "event": "progress", "stream": stream.name, "frames": stats.totals.frames, "frames_per_s": rate,
+        "parser_queue": stats.parser_queue, "parser_queue_mean": rounded(stats.parser_fill.mean()),
+        "worker_queues": stats.worker_queues,
+        "worker_queue_means": each(|it| rounded(it.fill.mean()).into()), "queue_max": stats.batches,
+        "worker_events": each(|it| it.events.into()),
+        "worker_busy_s": each(|it| rounded(it.busy.as_secs_f64()).into()),
+        "event_imbalance": rounded(stats.event_imbalance()),
+        "busy_imbalance": rounded(stats.busy_imbalance()), "open_groups": open_groups(stats),
+        "open_bytes": open_bytes(stats), "connections": stream.connections, "open_since": open_since(stream),
+    })
+}
+
+/// Returns a line of progress; a queue is shown as its batches now and their mean.
+fn progress_line(stream: &StreamStats, rate: u64) -> String {
+    let stats = &stream.stats;
+    let queue = |now: usize, fill: QueueFill| format!("{now} ({:.1})", fill.mean());
+    let workers = stats.worker_queues.iter().zip(&stats.workers);
+    let workers: Vec<String> = workers.map(|(now, worker)| queue(*now, worker.fill)).collect();
+    format!(
+        "{}: {} frames, {}/s; queues of {} batches, now (mean): parsers {}, workers {}; imbalance {:.2} of events, \
+         {:.2} of time; {} open groups, {}",
+        stream.name,
+        units::count(stats.totals.frames),
+        units::count(rate),
+        stats.batches,
+        queue(stats.parser_queue, stats.parser_fill),
+        workers.join(", "),
+        stats.event_imbalance(),
+        stats.busy_imbalance(),
+        units::count(open_groups(stats)),
+        units::bytes(open_bytes(stats)),
+    )
+}
+
+/// Rounds to thousandths.
+fn rounded(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
+}
+
+fn open_groups(stats: &Stats) -> u64 {
+    stats.summaries.iter().map(|summary| summary.open_groups).sum()
+}
+
+fn open_bytes(stats: &Stats) -> u64 {
+    stats.summaries.iter().map(|summary| summary.open_bytes).sum()
 }
 
 fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
@@ -204,7 +249,7 @@ fn say_summary(name: &str, stats: &SummaryStats, (one, many): (&str, &str)) -> R
         units::counted(stats.windows, "window", "windows"),
     );
     put_count(&mut line, stats.late, "late");
-    put_count(&mut line, stats.no_group, "beyond the maximum of groups");
+    put_count(&mut line, stats.no_group, "beyond the groups or the memory allowed");
     put_count(&mut line, stats.open_windows, "windows open");
     write_line(line)
 }

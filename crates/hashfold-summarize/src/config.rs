@@ -37,6 +37,12 @@ pub struct Config {
     pub checkpoint_ms: u64,
     /// Folder of rejected frames, a file for each stream; without it, they are only counted.
     pub rejected: Option<PathBuf>,
+    /// Limit of the memory of groups in windows that have not ended, of all streams together, in bytes.
+    pub memory: Option<u64>,
+    /// File of the figures of the run, in the text format of Prometheus.
+    pub metrics_file: Option<PathBuf>,
+    /// Address that answers `GET /metrics` with these figures.
+    pub metrics_listen: Option<SocketAddr>,
     /// Streams by name.
     pub streams: Vec<Stream>,
 }
@@ -162,6 +168,9 @@ struct File {
     checkpoints: Option<PathBuf>,
     checkpoint_interval: Option<DurationMs>,
     rejected: Option<PathBuf>,
+    memory: Option<Size>,
+    metrics_file: Option<PathBuf>,
+    metrics_listen: Option<SocketAddr>,
     #[serde(default)]
     stream: BTreeMap<String, StreamEntry>,
     #[serde(default)]
@@ -307,6 +316,9 @@ impl File {
             checkpoints: self.checkpoints.map(|path| folder.join(path)),
             checkpoint_ms: interval.max(1) as u64,
             rejected: self.rejected.map(|path| folder.join(path)),
+            memory: self.memory.map(|size| size.0),
+            metrics_file: self.metrics_file.map(|path| folder.join(path)),
+            metrics_listen: self.metrics_listen,
             streams,
         })
     }

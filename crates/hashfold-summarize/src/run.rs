@@ -5,6 +5,7 @@ use crate::{
     config::{Config, OutputKind, Stream},
     error::SummarizeError,
     parse::FrameParser,
+    publisher::Publisher,
     rejected::RejectedFile,
     sinks::Place,
     source::{End, Source},
@@ -15,6 +16,7 @@ use hashfold::{
     pipeline::{
         Checkpoint, Input, Parser, Pipeline, PipelineOptions, RejectedSink, Stats, Summary,
     },
+    work::MemoryBudget,
 };
 use std::{
     io,
@@ -58,6 +60,7 @@ pub struct Run {
     /// Whether sources are to stop.
     halt: Arc<AtomicBool>,
     checkpoint_ms: u64,
+    publisher: Publisher,
     /// Whether the run goes on when all files are read, until it is to stop.
     follows: bool,
 }
@@ -94,16 +97,21 @@ impl Run {
                 });
             }
         }
-        let (mut lanes, halt) = (Vec::new(), Arc::default());
+        let (mut lanes, halt) = (Vec::new(), Arc::<AtomicBool>::default());
+        let memory = config.memory.map_or_else(MemoryBudget::unlimited, MemoryBudget::new);
         for stream in &config.streams {
-            lanes.push(Lane::start(config, stream, env, &halt)?);
+            lanes.push(Lane::start((config, &memory), stream, env, &halt)?);
         }
+        let stats = lanes.iter().map(Lane::stats).collect();
+        let publisher = Publisher::start(config, env, &memory, stats)
+            .inspect_err(|_| halt.store(true, Ordering::Relaxed))?;
         Ok(Run {
             lanes,
             env: env.clone(),
             stop,
             halt,
             checkpoint_ms: config.checkpoint_ms,
+            publisher,
             follows: false,
         })
     }
@@ -121,6 +129,11 @@ impl Run {
             lane.addresses.iter().map(move |address| (name.clone(), *address)).collect::<Vec<_>>()
         };
         self.lanes.iter().flat_map(of).collect()
+    }
+
+    /// Returns the address that answers with the figures of the run, if there is one.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.publisher.address()
     }
 
     /// Returns the figures of the streams that continue from a checkpoint.
@@ -152,13 +165,17 @@ impl Run {
                 next = self.env.clock.now() + interval;
             }
             let stats: Vec<StreamStats> = self.lanes.iter().map(Lane::stats).collect();
+            self.publisher.publish(&stats);
             tick(&stats);
             self.env.clock.sleep(TICK);
         }
         let is_stopped = self.stop.load(Ordering::Relaxed);
         self.halt.store(true, Ordering::Relaxed);
         let lanes = std::mem::take(&mut self.lanes);
-        lanes.into_iter().map(|lane| lane.end(&self.env, is_stopped)).collect()
+        let ends = lanes.into_iter().map(|lane| lane.end(&self.env, is_stopped));
+        let stats = ends.collect::<Result<Vec<StreamStats>, SummarizeError>>()?;
+        self.publisher.publish_last(&stats);
+        Ok(stats)
     }
 }
 
@@ -171,7 +188,7 @@ impl Drop for Run {
 
 impl Lane {
     fn start(
-        config: &Config,
+        (config, memory): (&Config, &MemoryBudget),
         stream: &Stream,
         env: &Env,
         stop: &Arc<AtomicBool>,
@@ -186,7 +203,7 @@ impl Lane {
         };
         let continues = state.is_some();
         let positions = state.as_ref().map_or(&[][..], Checkpoint::positions).to_vec();
-        let pipeline = pipeline(config, stream, env, state)?;
+        let pipeline = pipeline((config, memory), stream, env, state)?;
         let connections = Arc::new(Connections {
             stream: stream.clone(),
             input: pipeline.input(),
@@ -312,7 +329,7 @@ fn names(summaries: &[(Summary, OutputKind)]) -> Vec<String> {
 }
 
 fn pipeline(
-    config: &Config,
+    (config, memory): (&Config, &MemoryBudget),
     stream: &Stream,
     env: &Env,
     checkpoint: Option<Checkpoint>,
@@ -335,6 +352,7 @@ fn pipeline(
         sources: stream.files.len(),
         checkpoint,
         rejected,
+        memory: memory.clone(),
         env: env.clone(),
     };
     let sinks = place.sinks(&stream.summaries, &stream.fields);

@@ -8,7 +8,7 @@ use crate::{
 };
 use hashfold::{
     Env, ErrorClass, ReadOptions, Store, Table,
-    io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
+    io::{BlockFile, Disk, DiskLayer, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     pipeline::{Events, Parser as _, Value},
 };
 use hashfold_rows::Schema;
@@ -16,12 +16,12 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs,
-    io::Write as _,
-    net::TcpStream,
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpStream},
     path::Path,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use tempfile::TempDir;
@@ -501,6 +501,235 @@ fn events_come_over_tcp_until_the_run_stops() {
     assert_eq!(rows(&work.path().join("out/users/1970-01-01T00-00-10Z")).len(), 5);
 }
 
+/// Reads the text format of Prometheus, strictly: the lines of a metric are together, behind its help and its type; names
+/// of counters end with `_total`, those of gauges do not.
+fn metrics(text: &str) -> BTreeMap<String, f64> {
+    let (mut values, mut families, mut current) = (BTreeMap::new(), Vec::new(), "");
+    let is_name = |name: &str| {
+        let is_part = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+        name.starts_with("hashfold_summarize_") && name.bytes().all(is_part)
+    };
+    let mut lines = text.strip_suffix('\n').expect("the last line ends").split('\n').peekable();
+    while let Some(line) = lines.next() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').unwrap();
+            assert!(is_name(name) && help.ends_with('.') && !families.contains(&name), "{line}");
+            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            assert_eq!(lines.next(), Some(&*format!("# TYPE {name} {kind}")));
+            families.push(name);
+            current = name;
+            continue;
+        }
+        let (place, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) = place.split_once('{').unwrap_or((place, "}"));
+        assert_eq!(name, current, "{line}");
+        for label in labels.strip_suffix('}').unwrap().split(',').filter(|label| !label.is_empty())
+        {
+            let (name, value) = label.split_once('=').unwrap();
+            let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap();
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase()), "{line}");
+            assert!(!value.is_empty() && !value.contains(['"', '\\']), "{line}");
+        }
+        let before = values.insert(place.to_owned(), value.parse().unwrap());
+        assert_eq!(before, None, "{line}");
+    }
+    values
+}
+
+/// Sends a request, and returns the status and the body of the answer.
+fn request(address: SocketAddr, head: &str) -> (String, String) {
+    let mut connection = TcpStream::connect(address).unwrap();
+    connection.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.lines().next().unwrap().strip_prefix("HTTP/1.1 ").unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
+    assert!(body.is_empty() || length.parse() == Ok(body.len()), "{head}");
+    (status.to_owned(), body.to_owned())
+}
+
+/// The figures on the port while events come, and those in the file at the end.
+#[test]
+fn figures_are_text_that_prometheus_reads() {
+    let work = TempDir::new().unwrap();
+    let text = CSV
+        .replace("files = [\"a.csv\"]", "listen = [\"127.0.0.1:0\"]\nworkers = 2\nbatches = 7")
+        .replace(
+            "out = \"out\"\n",
+            "out = \"out\"\nmemory = \"1MiB\"\nmetrics-file = \"m/run.prom\"\n\
+             metrics-listen = \"127.0.0.1:0\"\n",
+        );
+    let stop = Arc::<AtomicBool>::default();
+    let run = Run::start(&config(&text, work.path()), &Env::system(), stop.clone()).unwrap();
+    let (_, events) = run.addresses()[0].clone();
+    let address = run.metrics_address().unwrap();
+    let file = || metrics(&fs::read_to_string(work.path().join("m/run.prom")).unwrap());
+    assert_eq!(file()["hashfold_summarize_events_total{stream=\"v1\"}"], 0.0);
+    let mut sender = TcpStream::connect(events).unwrap();
+    sender.write_all((numbered(250) + "no event\n").as_bytes()).unwrap();
+    let mut seen = None;
+    let stats = run.wait(&mut |stats| {
+        let figures = &stats[0].stats;
+        let is_done = figures.summaries.iter().all(|summary| summary.events == 250);
+        if is_done && figures.totals.frames == 251 {
+            let (status, body) = request(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(status, "200 OK");
+            seen = Some((metrics(&body), figures.clone()));
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let (seen, then) = seen.unwrap();
+    let value = |name: &str, labels: &str| {
+        seen[&format!("hashfold_summarize_{name}{{stream=\"v1\"{labels}}}")]
+    };
+    assert_eq!((value("events_total", ""), value("rejected_total", "")), (250.0, 1.0));
+    assert_eq!((value("connections", ""), value("batches", "")), (1.0, 7.0));
+    for (i, summary) in ["all", "users"].iter().enumerate() {
+        let of = format!(",summary=\"{summary}\"");
+        assert_eq!(value("summary_events_total", &of), 250.0);
+        assert_eq!(value("open_groups", &of), then.summaries[i].open_groups as f64);
+        assert_eq!(value("open_bytes", &of), then.summaries[i].open_bytes as f64);
+        assert_eq!(value("worker_events_total", &format!(",worker=\"{i}\"")), 250.0);
+        assert!(value("worker_busy_seconds_total", &format!(",worker=\"{i}\"")) > 0.0);
+        let queue = format!(",queue=\"worker-{i}\"");
+        assert!(value("queue_batches", &queue) <= 7.0 && value("queue_batches_mean", &queue) < 7.0);
+    }
+    assert_eq!(value("worker_imbalance", ",of=\"events\""), 1.0);
+    assert!((1.0..=2.0).contains(&value("worker_imbalance", ",of=\"busy\"")));
+    let whole = |name: &str| seen[&format!("hashfold_summarize_{name}")];
+    assert_eq!(whole("memory_limit_bytes"), f64::from(1 << 20));
+    let open: u64 = then.summaries.iter().map(|summary| summary.open_bytes).sum();
+    assert!((open as f64..=f64::from(1 << 20)).contains(&whole("memory_reserved_bytes")));
+    // At the end, all windows have been written.
+    let stats = stats.unwrap();
+    let end = file();
+    let windows = end["hashfold_summarize_windows_total{stream=\"v1\",summary=\"users\"}"];
+    assert_eq!(windows, stats[0].stats.summaries[1].windows as f64);
+    assert_eq!(end["hashfold_summarize_open_bytes{stream=\"v1\",summary=\"users\"}"], 0.0);
+    assert_eq!(end["hashfold_summarize_memory_reserved_bytes"], 0.0);
+    assert!(!work.path().join("m/run.prom.new").exists());
+}
+
+#[test]
+fn other_requests_for_figures_are_refused_and_hold_nothing_up() {
+    let work = TempDir::new().unwrap();
+    let text = CSV
+        .replace("files = [\"a.csv\"]", "listen = [\"127.0.0.1:0\"]")
+        .replace("out = \"out\"\n", "out = \"out\"\nmetrics-listen = \"127.0.0.1:0\"\n");
+    let run = Run::start(&config(&text, work.path()), &Env::system(), Arc::default()).unwrap();
+    let address = run.metrics_address().unwrap();
+    let status = |head: &str| request(address, head).0;
+    // One breaks off in the middle.
+    let mut broken = TcpStream::connect(address).unwrap();
+    broken.write_all(b"GET /met").unwrap();
+    broken.shutdown(Shutdown::Both).unwrap();
+    assert_eq!(status("GET / HTTP/1.1\r\n\r\n"), "404 Not Found");
+    assert_eq!(status("POST /metrics HTTP/1.1\r\n\r\n"), "405 Method Not Allowed");
+    assert_eq!(status("nonsense\r\n\r\n"), "400 Bad Request");
+    let (status, body) = request(address, "HEAD /metrics HTTP/1.0\r\n\r\n");
+    assert_eq!((&*status, &*body), ("200 OK", ""));
+    let taken =
+        CSV.replace("out = \"out\"\n", &format!("out = \"out\"\nmetrics-listen = \"{address}\"\n"));
+    fs::write(work.path().join("a.csv"), "").unwrap();
+    let refused = run_all(&config(&taken, work.path())).unwrap_err().to_string();
+    assert!(
+        refused.contains(&address.to_string()) && refused.contains("cannot listen"),
+        "{refused}"
+    );
+}
+
+/// A disk on which no file can be created until it is opened.
+#[derive(Debug, Default)]
+struct Shut {
+    disk: MemoryDisk,
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+#[derive(Debug)]
+struct Stalling(Arc<Shut>);
+
+impl DiskLayer for Stalling {
+    fn below(&self) -> &dyn Disk {
+        &self.0.disk
+    }
+
+    fn over_created(&self, _: &Path, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        let is_open = self.0.is_open.lock().unwrap();
+        drop(self.0.opened.wait_while(is_open, |is_open| !*is_open).unwrap());
+        file
+    }
+}
+
+/// A window cannot be written for a while: the sender is held up, behind the batches and what the system buffers, and
+/// all events are counted in the end.
+#[test]
+fn a_sender_is_held_up_while_a_window_cannot_be_written() {
+    const EVENTS: u64 = 60_000;
+    const EVENT_BYTES: usize = 1000;
+    // More than the batches, a buffer of the source, and those of the system for a connection.
+    const HELD_BYTES_MAX: u64 = 32 << 20;
+    let text = CSV.replace("files = [\"a.csv\"]", "listen = [\"127.0.0.1:0\"]\nbatches = 6");
+    let stop = Arc::<AtomicBool>::default();
+    let disk = Arc::<Shut>::default();
+    let env = Env { disk: Arc::new(Stalling(disk.clone())), ..Env::system() };
+    let run = Run::start(&config(&text, Path::new("")), &env, stop.clone()).unwrap();
+    let (_, address) = run.addresses()[0].clone();
+    let sent = Arc::<AtomicU64>::default();
+    let counter = sent.clone();
+    let sender = std::thread::spawn(move || {
+        let mut connection = TcpStream::connect(address).unwrap();
+        for i in 0..EVENTS {
+            // The first windows end soon, the others with the run.
+            let (time, user, rest) = (600 + i.min(2000), i % 5, "x".repeat(EVENT_BYTES));
+            let event = format!("{time},user{user},{rest},{i},1\n");
+            connection.write_all(event.as_bytes()).unwrap();
+            counter.fetch_add(event.len() as u64, Ordering::Relaxed);
+        }
+    });
+    let mut was_full = false;
+    let stats = run.wait(&mut |stats| {
+        let figures = &stats[0].stats;
+        let held = sent.load(Ordering::Relaxed).saturating_sub(figures.totals.bytes);
+        assert!(held < HELD_BYTES_MAX, "{held} bytes are between the sender and the windows");
+        let queued = figures.parser_queue + figures.worker_queues[0];
+        // One batch is with the worker that waits, and one may be with the source or the parser.
+        if !was_full && queued + 2 >= 6 {
+            was_full = true;
+            assert!(!sender.is_finished());
+            *disk.is_open.lock().unwrap() = true;
+            disk.opened.notify_all();
+        }
+        stop.store(figures.totals.frames == EVENTS, Ordering::Relaxed);
+    });
+    sender.join().unwrap();
+    let stats = &stats.unwrap()[0].stats;
+    assert!(was_full);
+    assert_eq!((stats.totals.events, stats.totals.rejected), (EVENTS, 0));
+    assert!(stats.summaries.iter().all(|summary| summary.events == EVENTS), "{stats:?}");
+}
+
+/// With little memory, groups are refused and counted, and those that are there have all of their events.
+#[test]
+fn a_run_keeps_to_its_memory() {
+    let work = TempDir::new().unwrap();
+    let mut text = String::new();
+    for i in 0..2000_u64 {
+        writeln!(text, "1000,user{},x,{i},1", i % 100).unwrap();
+    }
+    fs::write(work.path().join("a.csv"), text).unwrap();
+    let users = &CSV[..CSV.find("[summary.all]").unwrap()];
+    let limited = users.replace("out = \"out\"\n", "out = \"out\"\nmemory = \"16KiB\"\n");
+    let stats = run_all(&config(&limited, work.path())).unwrap();
+    let users = stats[0].stats.summaries[0];
+    assert_eq!(users.events + users.no_group, 2000);
+    assert!((1..100).contains(&users.groups) && users.events == users.groups * 20, "{users:?}");
+    let rows = rows(&work.path().join("out/users/1970-01-01T00-00-01Z"));
+    assert_eq!(rows.len() as u64, users.groups);
+    assert!(rows.iter().all(|row| row.contains("\"events\":20,")), "{rows:?}");
+}
+
 #[test]
 fn mistakes_in_a_configuration_are_named() {
     let check = |from: &str, to: &str, word: &str| {
@@ -523,6 +752,8 @@ fn mistakes_in_a_configuration_are_named() {
     check("files = [\"a.csv\"]\n", "", "expected `files` or `listen`");
     check("[summary.all]", "[summary.\"../all\"]", "expected a name");
     check("columns = [\"ts\"", "colums = [\"ts\"", "line 5");
+    check("out = \"out\"", "out = \"out\"\nmemory = \"lots\"", "line 3");
+    check("out = \"out\"", "out = \"out\"\nmetrics-listen = \"9100\"", "line 3");
     let text = CSV.replace("\"a.csv\"", "\"-\"").replace("out = ", "checkpoints = \"c\"\nout = ");
     let refused = Run::start(
         &config(&text, Path::new("/tmp/hashfold-none")),

@@ -279,19 +279,23 @@ pub(crate) struct MapBench {
 #[cfg(feature = "summarize")]
 #[derive(Debug, Args)]
 pub(crate) struct PipelineBench {
-    /// Events of each format
+    /// Events of each format in a file, at least
     #[arg(long, default_value = "4e6", value_parser = units::parse_count, value_name = "N")]
     pub(crate) events: u64,
+
+    /// Time for which a sender sends events over TCP, in each measurement
+    #[arg(long, default_value = "10s", value_parser = units::parse_duration, value_name = "TIME")]
+    pub(crate) time: std::time::Duration,
 
     /// Parser threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = units::parse_threads)]
     pub(crate) parsers: usize,
 
-    /// Worker threads, for two summaries
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = units::parse_threads)]
-    pub(crate) workers: usize,
+    /// Numbers of worker threads to measure, for two summaries
+    #[arg(long, default_values_t = [1, 2], value_delimiter = ',', value_name = "N", value_parser = units::parse_threads)]
+    pub(crate) workers: Vec<usize>,
 
-    /// Folder for the data, on the device to be measured; needs 1 KiB of free space per event
+    /// Folder for the data, on the device to be measured; needs 1 KiB of free space per event in a file
     #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
     pub(crate) dir: PathBuf,
 
@@ -479,7 +483,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         }
         #[cfg(feature = "summarize")]
         Part::Pipeline(bench) => {
-            let threads = bench.parsers + bench.workers;
+            let threads = bench.parsers + bench.workers.iter().max().copied().unwrap_or(1);
             let report = Report::new(bench.json, bench.rounds, bench.seed, threads);
             in_rounds(&report, bench.rounds, || pipeline::run(bench, &report))?;
         }

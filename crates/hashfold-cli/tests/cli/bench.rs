@@ -257,12 +257,21 @@ fn the_memory_benchmark_prints_each_figure() {
 #[test]
 fn the_pipeline_benchmark_prints_each_figure() {
     let work = Work::new();
-    let figures = figures(&work, "bench pipeline --events 3000 --json");
+    let figures = figures(&work, "bench pipeline --events 3000 --time 50ms --json");
     let names = [
         "pipeline.v1.file.events_per_s",
-        "pipeline.v1.tcp.cpu",
+        "pipeline.v1.file.cpu",
+        "pipeline.v1.sender.events_per_s",
+        "pipeline.v1.events_per_s",
+        "pipeline.v1.cpu",
+        "pipeline.v1.workers2.events_per_s",
+        "pipeline.v1.stalled.growth_mib",
+        "pipeline.v1.stalled.in_flight_mib",
         "pipeline.v2.file.cpu",
-        "pipeline.v2.tcp.events_per_s",
+        "pipeline.v2.sender.events_per_s",
+        "pipeline.v2.events_per_s",
+        "pipeline.v2.workers2.cpu",
+        "pipeline.v2.stalled.in_flight_mib",
     ];
     check(&figures, names.into_iter());
 }

@@ -3,9 +3,16 @@
 use crate::support::Work;
 use serde_json::Value;
 use std::{
+    collections::BTreeMap,
+    env,
+    fmt::Write as _,
+    fs,
     io::{BufRead as _, BufReader, Write as _},
     net::TcpStream,
-    process::{Command, Stdio},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
 };
 
 const CONFIG: &str = r#"
@@ -113,6 +120,24 @@ fn a_configuration_that_is_wrong_is_refused_with_its_line() {
     assert!(outcome.stderr.contains("none.csv: cannot open"), "{outcome:?}");
 }
 
+/// Checks a line of progress of one worker, which took some events into its two summaries since it started.
+#[track_caller]
+fn check_progress(line: &Value, events: u64) {
+    assert_eq!(line["worker_events"], Value::from(vec![events]), "{line}");
+    assert_eq!((&line["event_imbalance"], &line["busy_imbalance"]), (&1.0.into(), &1.0.into()));
+    assert_eq!((&line["parser_queue"], &line["worker_queues"][0]), (&0.into(), &0.into()));
+    for number in [
+        &line["parser_queue_mean"],
+        &line["worker_queue_means"][0],
+        &line["worker_busy_s"][0],
+        &line["queue_max"],
+        &line["open_bytes"],
+    ] {
+        assert!(number.is_number(), "{line}");
+    }
+    assert!(line["open_bytes"].as_u64() > Some(100) && line["open_groups"].as_u64() > Some(0));
+}
+
 /// The command is killed and stopped while events come over TCP; a checkpoint keeps what it had.
 #[test]
 fn a_stream_over_tcp_ends_with_a_signal_and_continues_from_its_checkpoint() {
@@ -139,7 +164,13 @@ fn a_stream_over_tcp_ends_with_a_signal_and_continues_from_its_checkpoint() {
         let mut sender = TcpStream::connect(line["address"].as_str().unwrap()).unwrap();
         sender.write_all(part.as_bytes()).unwrap();
         // The first line of progress that has all frames comes before a checkpoint that has them is overdue.
-        while next()["frames"] != frames {}
+        let progress = loop {
+            let line = next();
+            if line["frames"] == frames {
+                break line;
+            }
+        };
+        check_progress(&progress, if end == "KILL" { 5 } else { 2 });
         if end == "KILL" {
             next();
         }
@@ -167,4 +198,77 @@ fn a_stream_over_tcp_ends_with_a_signal_and_continues_from_its_checkpoint() {
         "{outcome:?}"
     );
     check_results(&work);
+}
+
+/// Starts the command, and kills it when its checkpoint has changed so many times. Returns whether it was killed before
+/// it ended.
+fn is_killed(work: &Work, checkpoints: u32) -> bool {
+    let mut child = work.command("summarize summary.toml").stdout(Stdio::null()).spawn().unwrap();
+    let file = |path: &Path| fs::metadata(path).ok().map(|file| file.ino());
+    let path = work.path("state/clicks.checkpoint");
+    let (mut before, mut seen) = (file(&path), 0);
+    while seen < checkpoints {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success());
+            return false;
+        }
+        let now = file(&path);
+        seen += u32::from(now.is_some() && now != before);
+        before = now.or(before);
+        thread::yield_now();
+    }
+    kill(&mut child)
+}
+
+/// Kills a process with a signal that it cannot catch. Returns whether it had not ended before.
+fn kill(child: &mut Child) -> bool {
+    child.kill().unwrap();
+    !child.wait().unwrap().success()
+}
+
+/// Returns the rows of all tables of `slow`, and those of the current version of `pages`.
+fn all_results(work: &Work) -> BTreeMap<String, Vec<String>> {
+    let rows = |name: &str| {
+        let outcome = work.ok(&format!("scan {name} --format csv"));
+        let mut rows: Vec<String> = outcome.text().lines().map(str::to_owned).collect();
+        rows.sort_unstable();
+        rows
+    };
+    let mut results = BTreeMap::from([("pages".to_owned(), rows("out/pages"))]);
+    for entry in fs::read_dir(work.path("out/slow")).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        let rows = rows(&format!("out/slow/{name}"));
+        results.insert(name, rows);
+    }
+    results
+}
+
+/// A run over a file that is killed again and again, at moments that differ from run to run, has all events once.
+/// `HASHFOLD_KILL_ROUNDS` is the number of kills, at most.
+#[test]
+fn a_run_over_files_that_is_killed_has_all_events_once() {
+    let rounds = env::var("HASHFOLD_KILL_ROUNDS").map_or(10, |rounds| rounds.parse().unwrap());
+    let mut events = String::new();
+    for i in 0..40_000_u64 {
+        let (hour, rest) = (i / 4000, i % 4000 * 9 / 10);
+        let (minute, second) = (rest / 60, rest % 60);
+        let (user, page, ms) = (i * i % 97, i * 7 % 31, i * 13 % 150);
+        writeln!(events, "2026-11-26T{hour:02}:{minute:02}:{second:02}Z,u{user},/{page},{ms}")
+            .unwrap();
+    }
+    let configured = |settings: &str| {
+        let work = configured("files = [\"events.csv\"]");
+        let text = fs::read_to_string(work.path("summary.toml")).unwrap();
+        work.write("summary.toml", format!("{settings}{text}"));
+        work.write("events.csv", &events);
+        work
+    };
+    let whole = configured("");
+    whole.ok("summarize summary.toml");
+    let work = configured("checkpoints = \"state\"\ncheckpoint-interval = \"1ms\"\n");
+    let kills = (0..rounds).take_while(|round| is_killed(&work, round % 4)).count();
+    let outcome = work.ok("summarize summary.toml");
+    assert!(outcome.text().contains("clicks: 40,000 events\n"), "{kills} kills: {outcome:?}");
+    assert!(outcome.text().contains("pages: 40,000 events in 310 groups of 10 windows\n"));
+    assert_eq!(all_results(&work), all_results(&whole), "{kills} kills");
 }

@@ -2,7 +2,7 @@
 
 use super::{
     AppendSnapshot, AppendStats, MemoryOptions, Slot, append_shard::AppendShard,
-    group_table::hashes_of, shards::Shards, slabs::Reference,
+    group_table::hashes_of, shards::Shards, slabs::Reference, sync::Mutex,
 };
 use crate::{
     error::Result,
@@ -10,7 +10,7 @@ use crate::{
     run::Run,
     work::{Steps, Watch},
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// A table in RAM from keys to values, both any bytes, that can be appended to. Clones are the same table.
 ///

@@ -33,6 +33,8 @@ mod line;
 mod mix;
 mod options;
 mod order;
+#[cfg(test)]
+mod orders;
 mod scratch;
 mod shape;
 mod shards;
@@ -53,3 +55,8 @@ pub use self::{
     slot::Slot,
     stat::{AppendStats, GroupStats},
 };
+
+/// The locks of [`shards`] and of the tables; a test replaces them by the locks of a scheduler that tries many orders.
+mod sync {
+    pub(super) use std::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+}

@@ -1,11 +1,13 @@
 //! Shards: parts of a table with a lock each, by the first bits of hashes; and batches that visit each lock seldom.
 
-use super::{MemoryOptions, group::REGION_BITS, index::BATCH};
-use crate::error::Result;
-use std::{
-    ops::Range,
-    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+use super::{
+    MemoryOptions,
+    group::REGION_BITS,
+    index::BATCH,
+    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
+use crate::error::Result;
+use std::{ops::Range, sync::PoisonError};
 
 /// Parts of a table, by the first bits of hashes.
 #[derive(Debug)]
@@ -87,44 +89,5 @@ impl<T> Shards<T> {
         }
         let mut left = waiting.iter().enumerate().filter(|(_, batch)| !batch.is_empty());
         left.try_for_each(|(shard, batch)| visit(shard, batch))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_visit_all_positions_once_and_in_order_in_each_shard() {
-        for shards in [1, 2, 256] {
-            let options = MemoryOptions { shards, ..MemoryOptions::default() };
-            let table = Shards::new(&options, |regions| Ok(regions.len())).unwrap();
-            assert!(table.write_all().iter().all(|regions| **regions * shards == 256));
-            for count in [0, 1, 31, 32, 33, 5000] {
-                let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                let mut seen = vec![Vec::new(); shards];
-                let visit = |shard: usize, batch: &[(usize, u64)]| {
-                    assert!(!batch.is_empty() && batch.len() <= BATCH);
-                    seen[shard].extend_from_slice(batch);
-                    Ok(())
-                };
-                table.in_batches((0..count).map(hash), visit).unwrap();
-                let mut all: Vec<_> = seen.concat();
-                for (shard, positions) in seen.iter().enumerate() {
-                    assert!(positions.is_sorted());
-                    assert!(positions.iter().all(|(_, hash)| table.of(*hash) == shard));
-                }
-                all.sort_unstable();
-                assert!(all.into_iter().eq((0..count).map(|i| (i as usize, hash(i)))));
-            }
-        }
-    }
-
-    #[test]
-    fn bad_options_are_refused() {
-        for (shards, load) in [(3, 0.8), (512, 0.8), (0, 0.8), (1, 0.4), (1, f64::NAN)] {
-            let options = MemoryOptions { shards, load, ..MemoryOptions::default() };
-            assert!(Shards::new(&options, |_| Ok(())).is_err());
-        }
     }
 }

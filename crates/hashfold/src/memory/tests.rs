@@ -1,6 +1,11 @@
 //! Tables in RAM against maps of the standard library.
 
-use super::{index::Index, line::Pair, *};
+use super::{
+    index::{BATCH, Index},
+    line::Pair,
+    shards::Shards,
+    *,
+};
 use crate::{
     cpu::Instructions,
     error::ErrorKind,
@@ -605,5 +610,39 @@ fn deferred_blocks_of_long_values_do_not_pile_up() {
         table.put("a", &value).unwrap();
         drop(snapshot);
         assert!(table.stat().deferred_blocks <= 3 * 35);
+    }
+}
+
+#[test]
+fn batches_visit_all_positions_once_and_in_order_in_each_shard() {
+    for shards in [1, 2, 256] {
+        let options = MemoryOptions { shards, ..MemoryOptions::default() };
+        let table = Shards::new(&options, |regions| Ok(regions.len())).unwrap();
+        assert!(table.write_all().iter().all(|regions| **regions * shards == 256));
+        for count in [0, 1, 31, 32, 33, 5000] {
+            let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut seen = vec![Vec::new(); shards];
+            let visit = |shard: usize, batch: &[(usize, u64)]| {
+                assert!(!batch.is_empty() && batch.len() <= BATCH);
+                seen[shard].extend_from_slice(batch);
+                Ok(())
+            };
+            table.in_batches((0..count).map(hash), visit).unwrap();
+            let mut all: Vec<_> = seen.concat();
+            for (shard, positions) in seen.iter().enumerate() {
+                assert!(positions.is_sorted());
+                assert!(positions.iter().all(|(_, hash)| table.of(*hash) == shard));
+            }
+            all.sort_unstable();
+            assert!(all.into_iter().eq((0..count).map(|i| (i as usize, hash(i)))));
+        }
+    }
+}
+
+#[test]
+fn bad_options_are_refused() {
+    for (shards, load) in [(3, 0.8), (512, 0.8), (0, 0.8), (1, 0.4), (1, f64::NAN)] {
+        let options = MemoryOptions { shards, load, ..MemoryOptions::default() };
+        assert!(Shards::new(&options, |_| Ok(())).is_err());
     }
 }

@@ -1,9 +1,11 @@
 //! The state of an aggregate of one group, from event to event.
 
 use super::{
+    budget::ALLOCATION_BYTES,
     definition::{Aggregate, FieldKind},
     events::Value,
     histogram::LogHistogram,
+    stats::take_count,
     top::{Top, TopItem},
 };
 use crate::{
@@ -112,6 +114,52 @@ impl State {
         }
     }
 
+    /// Returns the memory of what the state has outside of itself, in bytes, as a budget counts it.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            State::Count(_) | State::IntSum(_) | State::FloatSum(_) | State::Extreme(_) => 0,
+            State::Distinct(sketch) => boxed::<Hll>() + ALLOCATION_BYTES + sketch.bytes() as u64,
+            State::Top(top) => boxed::<Top>() + top.bytes(),
+            State::Quantiles(histogram) => boxed::<LogHistogram>() + histogram.bytes(),
+            State::Histogram(counts) => size_of_val(&**counts) as u64 + ALLOCATION_BYTES,
+        }
+    }
+
+    /// Returns the most bytes by which a value can let the state of an aggregate grow.
+    pub(super) fn growth_max(aggregate: &Aggregate) -> u64 {
+        match aggregate {
+            // A list of registers, beside the larger one that it is copied to.
+            Aggregate::Distinct { precision, .. } => 1 << precision,
+            Aggregate::Top { .. } => Top::GROWTH_MAX,
+            Aggregate::Quantiles { .. } => LogHistogram::BUCKET_BYTES,
+            Aggregate::Count
+            | Aggregate::Sum(_)
+            | Aggregate::Min(_)
+            | Aggregate::Max(_)
+            | Aggregate::Histogram { .. } => 0,
+        }
+    }
+
+    /// Returns whether a value may let the state grow.
+    pub(super) fn may_grow(&self, aggregate: &Aggregate, value: Value<'_>) -> bool {
+        match (self, value) {
+            (_, Value::Null) => false,
+            // A list of registers is smaller than all registers, and may grow with any value.
+            (State::Distinct(sketch), _) => sketch.bytes() < sketch.register_count(),
+            (State::Top(top), value) => {
+                let Aggregate::Top { count, .. } = aggregate else { return false };
+                let mut may_grow = false;
+                with_text(value, |text| may_grow = top.may_grow(text, *count));
+                may_grow
+            }
+            (State::Quantiles(histogram), value) => {
+                float(value).is_some_and(|value| histogram.may_grow(value))
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the result.
     pub(super) fn output(&self, aggregate: &Aggregate) -> Output {
         match (self, aggregate) {
@@ -165,8 +213,13 @@ impl State {
     ) -> Result<State> {
         let mut state = State::new(aggregate, kind);
         match &mut state {
-            State::Count(count) => *count = fields.varint()?,
-            State::IntSum(sum) => *sum = i128::from_le_bytes(fields.array()?),
+            State::Count(count) => *count = take_count(fields)?,
+            State::IntSum(sum) => {
+                *sum = i128::from_le_bytes(fields.array()?);
+                if sum.unsigned_abs() >> 126 != 0 {
+                    return Err(Error::field("sum in a checkpoint", "less than 2^126", *sum));
+                }
+            }
             State::FloatSum(sum) => *sum = f64::from_bits(fields.u64()?),
             State::Extreme(extreme) => {
                 *extreme = match fields.u8()? {
@@ -191,12 +244,17 @@ impl State {
             State::Quantiles(histogram) => **histogram = LogHistogram::take(fields)?,
             State::Histogram(counts) => {
                 for count in counts {
-                    *count = fields.varint()?;
+                    *count = take_count(fields)?;
                 }
             }
         }
         Ok(state)
     }
+}
+
+/// Returns the memory of a boxed value, in bytes.
+const fn boxed<T>() -> u64 {
+    size_of::<T>() as u64 + ALLOCATION_BYTES
 }
 
 fn keep(extreme: &mut Option<Number>, value: Number, is_max: bool) {

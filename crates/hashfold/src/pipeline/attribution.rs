@@ -14,6 +14,7 @@ use super::{
 use crate::{
     codec::{Decoder, put_bytes, put_varint},
     error::{Error, Result},
+    work::MemoryBudget,
 };
 use std::fmt;
 
@@ -52,15 +53,15 @@ pub(super) struct OwnedChains {
 }
 
 impl OwnedChains {
-    /// Makes chains without users; `seed` is unpredictable.
+    /// Makes chains without users; `seed` is unpredictable. The groups of their summaries are in the budget.
     pub(super) fn new(
         number: usize,
         attribution: Attribution,
         fields: &[Field],
-        seed: u64,
+        (seed, groups): (u64, &MemoryBudget),
     ) -> Result<OwnedChains> {
         let Attribution { chains, summaries, dump } = attribution;
-        let credits = Credits::new(&chains, summaries, fields, seed);
+        let credits = Credits::new(&chains, summaries, fields, (seed, groups));
         Ok(OwnedChains { number, table: ChainTable::new(chains, seed)?, credits, sink: dump })
     }
 
@@ -172,7 +173,7 @@ impl Credits {
         chains: &Chains,
         summaries: Vec<(Summary, Box<dyn Sink>)>,
         fields: &[Field],
-        seed: u64,
+        (seed, groups): (u64, &MemoryBudget),
     ) -> Credits {
         let width = fields.len();
         let is_used = |field: &usize| {
@@ -183,7 +184,7 @@ impl Credits {
         let credit_fields = chains.credit_fields(fields);
         let owned = |(number, (summary, sink))| Owned {
             number,
-            windows: Windows::new(summary, &credit_fields, seed),
+            windows: Windows::new(summary, &credit_fields, seed, groups),
             sink,
         };
         Credits {

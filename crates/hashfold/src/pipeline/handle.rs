@@ -11,7 +11,11 @@ use super::{
     owned::Owned,
     parse::{self, Parser, Routes, Taker},
     queue::{Delivery, Failure, Input, Mark},
-    stats::{Board, Published, Stats, Totals},
+    stats::{Board, Published, QueueFill, Stats, Totals, WorkerStats},
+    sync::{
+        Receiver, Sender, bounded,
+        thread::{self, JoinHandle},
+    },
     window::Sink,
     windows::Windows,
     worker::{RejectedSink, Tally, Worker},
@@ -20,13 +24,9 @@ use crate::{
     codec::Decoder,
     env::Env,
     error::{Error, Result},
+    work::MemoryBudget,
 };
-use crossbeam_channel::{Receiver, Sender, bounded};
-use std::{
-    fmt,
-    sync::Arc,
-    thread::{self, JoinHandle},
-};
+use std::{fmt, sync::Arc};
 
 /// Number of batches unless the options say otherwise.
 const BATCHES: usize = 32;
@@ -53,7 +53,10 @@ pub struct PipelineOptions {
     pub checkpoint: Option<Checkpoint>,
     /// The receiver of frames that are no events; they are only counted without one.
     pub rejected: Option<Box<dyn RejectedSink>>,
-    /// The environment, for random numbers.
+    /// The budget of the memory of groups in windows that are open or being handed over. An event that needs more than is
+    /// left is counted as one without a group: one of a new group, or one that lets the state of a column grow.
+    pub memory: MemoryBudget,
+    /// The environment, for random numbers and for the time that workers are busy.
     pub env: Env,
 }
 
@@ -67,6 +70,7 @@ impl Default for PipelineOptions {
             sources: 0,
             checkpoint: None,
             rejected: None,
+            memory: MemoryBudget::unlimited(),
             env: Env::system(),
         }
     }
@@ -134,9 +138,9 @@ impl Pipeline {
         }
         let routes = Arc::new(routes);
         for parser in parsers {
-            let failure = pipeline.failure.clone();
+            let (failure, board) = (pipeline.failure.clone(), pipeline.board.clone());
             let (routes, tasks, senders) = (routes.clone(), tasks.clone(), senders.clone());
-            let work = move || parse::run(parser, &routes, &failure, &tasks, &senders);
+            let work = move || parse::run(parser, &routes, (&failure, &board), &tasks, &senders);
             pipeline.spawn("parser", work)?;
         }
         Ok(pipeline)
@@ -182,13 +186,15 @@ impl Pipeline {
 
     /// Returns the figures so far.
     pub fn stats(&self) -> Stats {
-        let Published { totals, summaries, chains } = self.board.read();
+        let Published { totals, summaries, chains, workers, parser_fill } = self.board.read();
         Stats {
             totals,
             summaries,
             chains,
             parser_queue: self.input.queued(),
             worker_queues: self.queues.iter().map(Receiver::len).collect(),
+            parser_fill,
+            workers,
             batches: self.batches,
         }
     }
@@ -298,7 +304,7 @@ fn build(
     let seed = options.env.random.next_u64();
     let windows = |(number, (summary, sink))| Owned {
         number,
-        windows: Windows::new(summary, fields, seed),
+        windows: Windows::new(summary, fields, seed, &options.memory),
         sink,
     };
     let mut owned: Vec<Owned> = summaries.into_iter().enumerate().map(windows).collect();
@@ -319,7 +325,8 @@ fn build_chains(
 ) -> Result<Vec<OwnedChains>> {
     let seed = options.env.random.next_u64();
     let chains = chains.into_iter().enumerate();
-    let owned = chains.map(|(number, one)| OwnedChains::new(number, one, fields, seed));
+    let owned =
+        chains.map(|(number, one)| OwnedChains::new(number, one, fields, (seed, &options.memory)));
     let mut owned = owned.collect::<Result<Vec<_>>>()?;
     if let Some(checkpoint) = &options.checkpoint {
         check_count("chains of a checkpoint", owned.len(), checkpoint.chains.len())?;
@@ -353,6 +360,8 @@ fn states(
         totals,
         summaries: summaries.iter().map(|owned| owned.windows.stats()).collect(),
         chains: chains.iter().map(OwnedChains::stats).collect(),
+        workers: vec![WorkerStats::default(); workers],
+        parser_fill: QueueFill::default(),
     }));
     let worker = |number| Worker {
         number,
@@ -360,6 +369,8 @@ fn states(
         summaries: Vec::new(),
         chains: Vec::new(),
         tally: None,
+        figures: WorkerStats::default(),
+        time: options.env.clock.clone(),
         board: board.clone(),
         failure: failure.clone(),
         pool: pool.clone(),

@@ -4,6 +4,7 @@
 //! Bucket i has the values from γ^(i-1) to γ^i, and the middle of a bucket is within [`RELATIVE_ERROR`] of
 //! all its values. The order of values makes no difference, and the state can be written and read.
 
+use super::budget::ALLOCATION_BYTES;
 use crate::{
     codec::{Decoder, put_varint},
     error::{Error, Result},
@@ -16,6 +17,9 @@ pub const RELATIVE_ERROR: f64 = 0.01;
 const SMALLEST: f64 = 1e-9;
 /// Largest number of the bucket of a finite number, and a bound of what is read from a checkpoint.
 const BUCKET_MAX: i64 = 40_000;
+
+/// Memory of the first node of a sorted map with 11 pairs of numbers in each node, in bytes.
+const NODE_BYTES: u64 = 11 * 16 + 16 + ALLOCATION_BYTES;
 
 /// Numbers of values in buckets of all magnitudes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +45,20 @@ fn middle(bucket: i64) -> f64 {
 }
 
 impl LogHistogram {
+    /// Memory of a bucket in bytes, at most: nodes have at least 5 pairs, and an inner node with 12 links has 6 nodes.
+    pub(super) const BUCKET_BYTES: u64 = NODE_BYTES.div_ceil(5) + (NODE_BYTES + 96).div_ceil(30);
+
+    /// Returns the memory of the buckets, in bytes, as a budget counts it.
+    pub(super) fn bytes(&self) -> u64 {
+        2 * NODE_BYTES + (self.negative.len() + self.positive.len()) as u64 * Self::BUCKET_BYTES
+    }
+
+    /// Returns whether a value lets the histogram grow.
+    pub(super) fn may_grow(&self, value: f64) -> bool {
+        let side = if value > 0.0 { &self.positive } else { &self.negative };
+        value.abs() >= SMALLEST && !side.contains_key(&bucket(value.abs()))
+    }
+
     pub(super) fn insert(&mut self, value: f64) {
         if value.abs() < SMALLEST {
             self.zeros += 1;
@@ -52,7 +70,8 @@ impl LogHistogram {
     }
 
     fn count(&self) -> u64 {
-        self.negative.values().chain(self.positive.values()).sum::<u64>() + self.zeros
+        let counts = self.negative.values().chain(self.positive.values());
+        counts.fold(self.zeros, |sum, count| sum.saturating_add(*count))
     }
 
     /// Returns the value of rank ⌊at · (count - 1)⌋ in ascending order, about; `None` if there are no values.
@@ -64,7 +83,7 @@ impl LogHistogram {
         let mut before = 0;
         let mut found = 0.0;
         for (value, count) in negative.chain([(0.0, self.zeros)]).chain(positive) {
-            before += count;
+            before = u64::saturating_add(before, count);
             found = value;
             if before > rank {
                 break;

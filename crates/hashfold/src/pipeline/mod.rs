@@ -77,6 +77,7 @@
 mod aggregate;
 mod attribution;
 mod batch;
+mod budget;
 mod chain_dump;
 mod chain_table;
 #[cfg(test)]
@@ -90,6 +91,8 @@ mod handle;
 mod histogram;
 mod identity;
 mod model;
+#[cfg(test)]
+mod orders;
 mod owned;
 mod parse;
 mod queue;
@@ -121,9 +124,19 @@ pub use self::{
     },
     parse::Parser,
     queue::Input,
-    stats::{ChainsStats, Stats, SummaryStats, Totals},
+    stats::{ChainsStats, QueueFill, Stats, SummaryStats, Totals, WorkerStats},
     top::TopItem,
     touch::chain_touches,
     window::{Encode, Sink, Window},
     worker::RejectedSink,
 };
+
+/// The channels, locks and threads of a pipeline; a test replaces them by those of a scheduler that tries many
+/// orders.
+mod sync {
+    pub(super) use crossbeam_channel::{Receiver, Sender, bounded};
+    pub(super) use std::{
+        sync::{Mutex, MutexGuard, atomic::AtomicBool},
+        thread,
+    };
+}

@@ -18,9 +18,10 @@ impl Owned {
     /// Gives windows that have ended to the sink.
     pub(super) fn hand_over(&mut self) -> Result<()> {
         let Owned { windows, sink, .. } = self;
-        while let Some((number, groups)) = windows.pop() {
-            let span = windows.span(number);
-            sink.window(&Window { summary: &windows.summary, span, groups: &groups })?;
+        while let Some((number, ended)) = windows.pop() {
+            let (span, summary) = (windows.span(number), &windows.summary);
+            sink.window(&Window { summary, span, groups: &ended.groups })?;
+            windows.free(ended);
         }
         Ok(())
     }

@@ -6,9 +6,10 @@ use super::{
     definition::Summary,
     events::Events,
     queue::{Delivery, Failure, Item, Task},
+    stats::Board,
+    sync::{Receiver, Sender},
 };
 use crate::error::ErrorKind;
-use crossbeam_channel::{Receiver, Sender};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -69,7 +70,7 @@ impl Routes {
 pub(super) fn run(
     mut parser: Box<dyn Parser>,
     routes: &Routes,
-    failure: &Failure,
+    (failure, board): (&Failure, &Board),
     items: &Receiver<Item>,
     workers: &[Sender<Delivery>],
 ) {
@@ -77,6 +78,7 @@ pub(super) fn run(
         let task = match task {
             Task::Mark(mark) => Task::Mark(mark),
             Task::Batch(mut batch) => {
+                board.parser_took(items.len());
                 let work = AssertUnwindSafe(|| {
                     batch.parse(|frame, events| parser.parse(frame, events));
                     routes.route(&mut batch);
@@ -88,10 +90,13 @@ pub(super) fn run(
             }
         };
         let task = task.map(Arc::new);
-        for worker in workers {
-            if worker.send(Delivery { sequence, task: task.clone() }).is_err() {
-                return;
-            }
+        let Some((last, others)) = workers.split_last() else { return };
+        let deliver =
+            |worker: &Sender<Delivery>, task| worker.send(Delivery { sequence, task }).is_ok();
+        // The parser keeps no share of a batch: the last worker that has handled it gives it back.
+        let is_sent = others.iter().all(|it| deliver(it, task.clone())) && deliver(last, task);
+        if !is_sent {
+            return;
         }
     }
 }

@@ -7,13 +7,10 @@ use super::{
     batch::Batch,
     chain_dump::ChainDump,
     checkpoint::{Checkpoint, Part},
+    sync::{AtomicBool, Mutex, MutexGuard, Receiver, Sender, bounded},
 };
 use crate::error::{Error, ErrorKind, Result};
-use crossbeam_channel::{Receiver, Sender, bounded};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 /// A task for threads, in the order of the input.
 #[derive(Clone, Debug)]
@@ -131,9 +128,11 @@ impl Input {
     /// The error that ended the pipeline.
     pub fn batch(&self) -> Result<Batch> {
         self.0.failure.check()?;
-        let batch = self.0.pool.recv();
-        self.0.failure.check()?;
-        batch.map_err(|_| self.0.failure.get())
+        let batch = self.0.pool.recv().map_err(|_| self.0.failure.get())?;
+        let Err(error) = self.0.failure.check() else { return Ok(batch) };
+        // The batch goes on, so that the next source that waits for one sees the failure, too.
+        let _ = self.send(&mut self.lock(), Task::Batch(batch));
+        Err(error)
     }
 
     /// Pushes a batch. `position` is the number of a source and its position behind the batch, for
@@ -145,12 +144,13 @@ impl Input {
     /// # Panics
     /// If there is no such source.
     pub fn push(&self, batch: Batch, position: Option<(usize, u64)>) -> Result<()> {
-        self.0.failure.check()?;
         let mut order = self.lock();
         if let Some((source, position)) = position {
             order.positions[source] = position;
         }
-        self.send(&mut order, Task::Batch(batch))
+        // After a failure, too: other sources may wait for a batch.
+        self.send(&mut order, Task::Batch(batch))?;
+        self.0.failure.check()
     }
 
     fn send(&self, order: &mut Order, task: Task<Batch>) -> Result<()> {

@@ -2,9 +2,12 @@
 
 use crate::{
     codec::{Decoder, put_varint},
-    error::Result,
+    error::{Error, Result},
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 /// The figures of a pipeline: `frames = events + rejected`, and the events that are `ahead` or `unrouted` are in no
 /// summary. All are as of one moment behind the last batch that was handled.
@@ -18,10 +21,69 @@ pub struct Stats {
     pub chains: Vec<ChainsStats>,
     /// Batches that wait for a parser.
     pub parser_queue: usize,
-    /// Batches that wait for each worker: the imbalance between workers.
+    /// Batches that wait for each worker.
     pub worker_queues: Vec<usize>,
+    /// Mean fill of the queue of the parsers.
+    pub parser_fill: QueueFill,
+    /// Figures of each worker.
+    pub workers: Vec<WorkerStats>,
     /// Number of all batches: the bound of each queue.
     pub batches: usize,
+}
+
+/// The fill of a queue since the pipeline started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueFill {
+    /// Number of times that a thread took a batch.
+    pub taken: u64,
+    /// Sum of the numbers of batches that were left in the queue each time.
+    pub left: u64,
+}
+
+/// Figures of a worker since the pipeline started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// Events for the summaries of the worker, once for each summary that takes them.
+    pub events: u64,
+    /// Time in which the worker summarised events and handed windows over to their sinks.
+    pub busy: Duration,
+    /// Mean fill of the queue of batches that wait for the worker.
+    pub fill: QueueFill,
+}
+
+impl QueueFill {
+    /// Counts a batch that was taken, behind which `left` others wait.
+    pub(super) fn take(&mut self, left: usize) {
+        self.taken += 1;
+        self.left += left as u64;
+    }
+
+    /// Returns the mean number of batches that were left in the queue when a thread took one. Near 0 the threads wait
+    /// for batches, near the number of all batches the batches wait for the threads.
+    pub fn mean(&self) -> f64 {
+        if self.taken == 0 { 0.0 } else { self.left as f64 / self.taken as f64 }
+    }
+}
+
+impl Stats {
+    /// Returns the events of the worker that has most over the mean of all workers: 1 if all have as many, and the number
+    /// of workers if one has all.
+    pub fn event_imbalance(&self) -> f64 {
+        imbalance(self.workers.iter().map(|worker| worker.events as f64))
+    }
+
+    /// Returns the busy time of the busiest worker over the mean of all workers: 1 if all work as long, and the number of
+    /// workers if one does all the work. No other worker can make a pipeline faster than its busiest one.
+    pub fn busy_imbalance(&self) -> f64 {
+        imbalance(self.workers.iter().map(|worker| worker.busy.as_secs_f64()))
+    }
+}
+
+/// Returns the largest of some amounts over their mean; 1 if all are 0.
+fn imbalance(amounts: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let workers = amounts.len() as f64;
+    let (max, sum) = amounts.fold((0.0, 0.0), |(max, sum), one| (f64::max(max, one), sum + one));
+    if sum > 0.0 { max * workers / sum } else { 1.0 }
 }
 
 /// Counts of all events of a pipeline.
@@ -48,7 +110,8 @@ pub struct SummaryStats {
     pub events: u64,
     /// Events that came after the end of their window.
     pub late: u64,
-    /// Events of groups beyond the maximum, or of a group that is too long.
+    /// Events without room: of groups beyond the maximum, of a group that is too long, or with more memory than the budget
+    /// has left.
     pub no_group: u64,
     /// Windows that ended.
     pub windows: u64,
@@ -58,6 +121,8 @@ pub struct SummaryStats {
     pub open_windows: u64,
     /// Groups in open windows.
     pub open_groups: u64,
+    /// Memory of the groups in windows that are open or being handed over, in bytes, as the budget counts it.
+    pub open_bytes: u64,
     /// Start of the earliest open window, in milliseconds since 1970.
     pub open_since_ms: Option<i64>,
 }
@@ -100,7 +165,7 @@ impl Totals {
     pub(super) fn take(fields: &mut Decoder<'_>) -> Result<Totals> {
         let mut totals = Totals::default();
         for number in totals.numbers() {
-            *number = fields.varint()?;
+            *number = take_count(fields)?;
         }
         Ok(totals)
     }
@@ -119,7 +184,7 @@ impl SummaryStats {
     pub(super) fn take(fields: &mut Decoder<'_>) -> Result<SummaryStats> {
         let mut stats = SummaryStats::default();
         for number in stats.numbers() {
-            *number = fields.varint()?;
+            *number = take_count(fields)?;
         }
         Ok(stats)
     }
@@ -139,21 +204,31 @@ impl ChainsStats {
     pub(super) fn take(fields: &mut Decoder<'_>) -> Result<ChainsStats> {
         let mut stats = ChainsStats::default();
         for number in stats.numbers() {
-            *number = fields.varint()?;
+            *number = take_count(fields)?;
         }
         Ok(stats)
     }
 }
 
-/// Counts that workers publish.
+/// Takes a count off a checkpoint, so small that no event lets it overflow.
+pub(super) fn take_count(fields: &mut Decoder<'_>) -> Result<u64> {
+    match fields.varint()? {
+        count @ ..=0x7fff_ffff_ffff_ffff => Ok(count),
+        count => Err(Error::field("count in a checkpoint", "less than 2^63", count)),
+    }
+}
+
+/// Figures that threads publish.
 #[derive(Clone, Debug)]
 pub(super) struct Published {
     pub(super) totals: Totals,
     pub(super) summaries: Vec<SummaryStats>,
     pub(super) chains: Vec<ChainsStats>,
+    pub(super) workers: Vec<WorkerStats>,
+    pub(super) parser_fill: QueueFill,
 }
 
-/// Figures that workers publish after each batch.
+/// Figures that threads publish after each batch.
 #[derive(Debug)]
 pub(super) struct Board(Mutex<Published>);
 
@@ -167,8 +242,17 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts a batch that a parser took, behind which `left` others wait.
+    pub(super) fn parser_took(&self, left: usize) {
+        self.lock().parser_fill.take(left);
+    }
+
     pub(super) fn publish_totals(&self, totals: Totals) {
         self.lock().totals = totals;
+    }
+
+    pub(super) fn publish_worker(&self, worker: usize, figures: WorkerStats) {
+        self.lock().workers[worker] = figures;
     }
 
     pub(super) fn publish(&self, summaries: impl Iterator<Item = (usize, SummaryStats)>) {
@@ -187,5 +271,32 @@ impl Board {
 
     pub(super) fn read(&self) -> Published {
         self.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imbalance_is_the_busiest_over_the_mean() {
+        for (amounts, expected) in [
+            (&[][..], 1.0),
+            (&[0.0, 0.0], 1.0),
+            (&[5.0], 1.0),
+            (&[2.0, 2.0], 1.0),
+            (&[3.0, 1.0], 1.5),
+            (&[4.0, 0.0, 0.0, 0.0], 4.0),
+        ] {
+            assert_eq!(imbalance(amounts.iter().copied()), expected, "{amounts:?}");
+        }
+    }
+
+    #[test]
+    fn the_mean_of_a_queue_is_of_the_moments_when_batches_are_taken() {
+        let mut queue = QueueFill::default();
+        assert_eq!(queue.mean(), 0.0);
+        [3, 0, 0, 1].into_iter().for_each(|left| queue.take(left));
+        assert_eq!((queue.taken, queue.mean()), (4, 1.0));
     }
 }

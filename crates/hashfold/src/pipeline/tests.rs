@@ -9,7 +9,7 @@ use crate::{
     key::Seed,
     run::Run as _,
     sketch::Hll,
-    work::{Random as _, SeededRandom},
+    work::{MemoryBudget, Random as _, SeededRandom},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -558,6 +558,87 @@ fn a_consumer_that_stalls_holds_up_the_source() {
     });
     let stats = pipeline.finish().unwrap();
     assert_eq!((stats.totals.events, stats.summaries[0].windows), (100, 100));
+}
+
+/// The worker with the summary of all events has more to do than the one with the summary of a third of them.
+#[test]
+fn the_figures_of_workers_show_their_imbalance() {
+    let collected = Collected::default();
+    let options = PipelineOptions { workers: 2, sources: 1, ..PipelineOptions::default() };
+    let columns = || vec![Column::new("count", Aggregate::Count)];
+    let buys = vec![Rule { field: 1, test: Test::In(vec![b"buy".to_vec()]) }];
+    let summaries = [Summary::new("all", columns()), Summary::new("buys", columns()).rules(buys)];
+    let sink = |(number, summary)| -> (Summary, Box<dyn Sink>) {
+        (summary, Box::new(Collector { number, to: collected.clone() }))
+    };
+    let sinks = summaries.into_iter().enumerate().map(sink).collect();
+    let pipeline = Pipeline::start(&fields(), vec![Box::new(Clicks)], sinks, options).unwrap();
+    assert_eq!(pipeline.stats().event_imbalance(), 1.0);
+    let clicks = stream(8, 3000);
+    let frames: Vec<_> = clicks.iter().map(Click::frame).collect();
+    push(&pipeline.input(), &frames, 0, 1).unwrap();
+    let stats = pipeline.finish().unwrap();
+    let buys = clicks.iter().filter(|click| click.kind == "buy").count() as u64;
+    assert_eq!([3000, buys], [stats.workers[0].events, stats.workers[1].events]);
+    let expected = 3000.0 * 2.0 / (3000 + buys) as f64;
+    assert!((stats.event_imbalance() - expected).abs() < 1e-9 && expected > 1.4);
+    assert!((1.0..=2.0).contains(&stats.busy_imbalance()), "{stats:?}");
+    let batches = stats.parser_fill.taken;
+    assert!(batches > 100 && stats.workers.iter().all(|worker| worker.fill.taken == batches));
+    let mut fills = stats.workers.iter().map(|worker| worker.fill).chain([stats.parser_fill]);
+    assert!(fills.all(|fill| fill.mean() < stats.batches as f64), "{stats:?}");
+    assert_eq!((stats.parser_queue, &stats.worker_queues[..]), (0, &[0, 0][..]));
+}
+
+/// Pushes a view of each user in a batch of their own, and waits until they are handled.
+fn push_views(pipeline: &Pipeline, time: i64, users: &str) {
+    let input = pipeline.input();
+    let mut batch = input.batch().unwrap();
+    users.chars().for_each(|user| batch.push(format!("{time};{user};view;-;1").as_bytes()));
+    input.push(batch, None).unwrap();
+    pipeline.checkpoint().unwrap();
+}
+
+/// With memory for three groups, events of a fourth one are counted, until a window has been handed over.
+#[test]
+fn groups_beyond_the_memory_budget_are_counted() {
+    let start = |memory: &MemoryBudget, checkpoint| {
+        let columns = vec![Column::new("count", Aggregate::Count)];
+        let summary = Summary::new("users", columns).group_by(vec![0]).windows(1000, 0);
+        let to = Collected::default();
+        let sink: Box<dyn Sink> = Box::new(Collector { number: 0, to: to.clone() });
+        let options =
+            PipelineOptions { memory: memory.clone(), checkpoint, ..PipelineOptions::default() };
+        let sinks = vec![(summary, sink)];
+        Pipeline::start(&fields(), vec![Box::new(Clicks)], sinks, options).map(|it| (it, to))
+    };
+    let (pipeline, _) = start(&MemoryBudget::unlimited(), None).unwrap();
+    push_views(&pipeline, 0, "abca");
+    let three = pipeline.stats().summaries[0].open_bytes;
+    let checkpoint = pipeline.checkpoint().unwrap();
+
+    let memory = MemoryBudget::new(three);
+    let (pipeline, collected) = start(&memory, None).unwrap();
+    push_views(&pipeline, 0, "abcdad");
+    let stats = pipeline.stats().summaries[0];
+    assert_eq!((stats.events, stats.no_group, stats.open_bytes), (4, 2, three));
+    assert_eq!(memory.reserved(), three);
+    // The first window ends with this event, and has its memory until it is handed over.
+    push_views(&pipeline, 1000, "d");
+    push_views(&pipeline, 1000, "dd");
+    let stats = pipeline.finish().unwrap().summaries[0];
+    assert_eq!((stats.events, stats.no_group, stats.open_bytes), (6, 3, 0));
+    assert_eq!(memory.reserved(), 0);
+    let collected = collected.0.lock().unwrap();
+    let users = |start| collected[&(0, Some(start))].keys().map(|key| key[0].clone());
+    assert_eq!(users(0).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(users(1000).collect::<Vec<_>>(), ["d"]);
+
+    // The groups of a checkpoint need their memory, too.
+    let refused = start(&MemoryBudget::new(three - 1), Some(checkpoint.clone())).err().unwrap();
+    assert!(matches!(refused.kind(), ErrorKind::Memory { .. }), "{refused}");
+    let (pipeline, _) = start(&memory, Some(checkpoint)).unwrap();
+    assert_eq!(pipeline.stats().summaries[0].open_bytes, three);
 }
 
 #[test]

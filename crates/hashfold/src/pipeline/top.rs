@@ -6,6 +6,7 @@
 //! that left are forgotten up to `offset`, and the time of an insert is constant on average. The state depends on
 //! the order of events only, not on that of a hash table.
 
+use super::budget::{ALLOCATION_BYTES, slot_bytes};
 use crate::{
     codec::{Decoder, put_bytes, put_varint},
     error::{Error, Result},
@@ -36,11 +37,37 @@ pub(super) struct Top {
     counters: HashMap<Box<[u8]>, u64>,
     /// Sum of what was subtracted from each counter.
     offset: u64,
+    /// The largest number of counters so far: a table does not shrink.
+    slots: usize,
+    /// Size of all values, in bytes.
+    value_bytes: u64,
 }
+
+/// Memory of a counter in its table, in bytes, at most.
+const SLOT_BYTES: u64 = slot_bytes::<(Box<[u8]>, u64)>();
+/// Removing half of the counters frees more than the longest value needs.
+const _: () = assert!(
+    ALLOCATION_BYTES * (COUNTERS_MIN as u64 / 2) > ALLOCATION_BYTES + VALUE_BYTES_MAX as u64
+);
 
 impl Top {
     pub(super) fn new() -> Top {
-        Top { counters: HashMap::new(), offset: 0 }
+        Top { counters: HashMap::new(), offset: 0, slots: 0, value_bytes: 0 }
+    }
+
+    /// The most bytes by which a value lets the counters grow.
+    pub(super) const GROWTH_MAX: u64 = SLOT_BYTES + ALLOCATION_BYTES + VALUE_BYTES_MAX as u64;
+
+    /// Returns the memory of the counters, in bytes, as a budget counts it.
+    pub(super) fn bytes(&self) -> u64 {
+        let values = self.counters.len() as u64 * ALLOCATION_BYTES + self.value_bytes;
+        self.slots as u64 * SLOT_BYTES + values
+    }
+
+    /// Returns whether a value lets the counters grow.
+    pub(super) fn may_grow(&self, value: &[u8], count: usize) -> bool {
+        let is_full = self.counters.len() >= Top::counters_max(count);
+        !is_full && !self.counters.contains_key(cut(value))
     }
 
     /// The maximum number of counters for `count` values.
@@ -50,7 +77,7 @@ impl Top {
 
     /// Counts a value; `count` is the number of values that will be returned.
     pub(super) fn insert(&mut self, value: &[u8], count: usize) {
-        let value = &value[..value.len().min(VALUE_BYTES_MAX)];
+        let value = cut(value);
         match self.counters.get_mut(value) {
             Some(counter) => *counter += 1,
             None => {
@@ -58,6 +85,8 @@ impl Top {
                     self.purge();
                 }
                 self.counters.insert(value.into(), 1);
+                self.slots = self.slots.max(self.counters.len());
+                self.value_bytes += value.len() as u64;
             }
         }
     }
@@ -68,9 +97,12 @@ impl Top {
         let middle = counts.len() / 2;
         let (_, &mut median, _) = counts.select_nth_unstable(middle);
         self.offset += median;
-        self.counters.retain(|_, counter| {
+        let value_bytes = &mut self.value_bytes;
+        self.counters.retain(|value, counter| {
             *counter = counter.saturating_sub(median);
-            *counter > 0
+            let is_kept = *counter > 0;
+            *value_bytes -= if is_kept { 0 } else { value.len() as u64 };
+            is_kept
         });
     }
 
@@ -105,9 +137,9 @@ impl Top {
         if len > counters_max {
             return Err(Error::field("number of counters", format!("0 to {counters_max}"), len));
         }
-        let mut counters = HashMap::new();
+        let mut counters = HashMap::<Box<[u8]>, u64>::new();
         for _ in 0..len {
-            let value = fields.sized_bytes()?.into();
+            let value = cut(fields.sized_bytes()?).into();
             let counter = fields.varint()?;
             // Sums of such counts do not overflow.
             if counter > u64::MAX >> 1 || offset > u64::MAX >> 1 {
@@ -115,6 +147,13 @@ impl Top {
             }
             counters.insert(value, counter);
         }
-        Ok(Top { counters, offset })
+        let value_bytes = counters.keys().map(|value| value.len() as u64).sum();
+        let slots = counters.len();
+        Ok(Top { counters, offset, slots, value_bytes })
     }
+}
+
+/// Returns the part of a value that is counted.
+fn cut(value: &[u8]) -> &[u8] {
+    &value[..value.len().min(VALUE_BYTES_MAX)]
 }

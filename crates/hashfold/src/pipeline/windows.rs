@@ -2,13 +2,15 @@
 
 use super::{
     aggregate::State,
+    budget::{ALLOCATION_BYTES, Account, slot_bytes},
     definition::{Field, FieldKind, GROUP_BYTES_MAX, Summary},
-    events::{Events, Value},
+    events::{Events, TIME_MS_MAX, Value},
     stats::SummaryStats,
 };
 use crate::{
     codec::{Decoder, put_bytes, put_varint},
     error::{Error, Result},
+    work::MemoryBudget,
 };
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -25,16 +27,28 @@ const INT: u8 = 1;
 /// The number of the first window that is not closed, before any event.
 const NONE_CLOSED: i64 = i64::MIN;
 
+/// The groups of a window, and their memory.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) groups: Groups,
+    /// The memory of the groups, in bytes, as the budget counts it.
+    bytes: u64,
+}
+
 /// A summary, and its windows that have not ended.
 #[derive(Debug)]
 pub(super) struct Windows {
     pub(super) summary: Summary,
     /// For each column: the number of its field, and the kind of that.
     inputs: Vec<(Option<usize>, FieldKind)>,
-    /// Groups by the number of their window: time / length.
-    open: BTreeMap<i64, Groups>,
+    /// Windows by their number: time / length.
+    open: BTreeMap<i64, Opened>,
     /// Windows that have ended, for the caller to take.
-    ended: VecDeque<(i64, Groups)>,
+    ended: VecDeque<(i64, Opened)>,
+    /// The memory of all groups, also of those that the caller has taken.
+    account: Account,
+    /// The most bytes by which an event can let the states of a group grow.
+    growth_max: u64,
     /// Number of the first window that has not ended.
     first_open: i64,
     stats: SummaryStats,
@@ -45,15 +59,23 @@ pub(super) struct Windows {
 
 impl Windows {
     /// Makes a summary without events. `seed` is unpredictable, so that nobody can choose groups that collide.
-    pub(super) fn new(summary: Summary, fields: &[Field], seed: u64) -> Windows {
+    pub(super) fn new(
+        summary: Summary,
+        fields: &[Field],
+        seed: u64,
+        memory: &MemoryBudget,
+    ) -> Windows {
         let input =
             |field: Option<usize>| (field, field.map_or(FieldKind::Int, |i| fields[i].kind));
         let inputs = summary.columns.iter().map(|column| input(column.aggregate.field())).collect();
+        let growths = summary.columns.iter().map(|column| State::growth_max(&column.aggregate));
         Windows {
-            summary,
             inputs,
             open: BTreeMap::new(),
             ended: VecDeque::new(),
+            account: Account::new(memory),
+            growth_max: growths.sum(),
+            summary,
             first_open: NONE_CLOSED,
             stats: SummaryStats::default(),
             seed,
@@ -69,19 +91,46 @@ impl Windows {
             self.stats.late += 1;
             return;
         }
-        if !self.encode_group(events, event) || !self.has_group(number) {
-            self.stats.no_group += 1;
-            return;
+        let is_added = self.encode_group(events, event)
+            && self.has_group(number)
+            && self.add_to_group(number, events, event);
+        match is_added {
+            true => self.stats.events += 1,
+            false => self.stats.no_group += 1,
         }
-        let groups = self.open.get_mut(&number).expect("it was made");
-        let states = groups.get_mut(&self.group[..]).expect("it was made");
-        for ((state, column), (field, _)) in
-            states.iter_mut().zip(&self.summary.columns).zip(&self.inputs)
+    }
+
+    /// Adds an event to the current group, which is there. Returns whether there was memory for that.
+    fn add_to_group(&mut self, number: i64, events: &Events, event: usize) -> bool {
+        let opened = self.open.get_mut(&number).expect("it was made");
+        let states = opened.groups.get_mut(&self.group[..]).expect("it was made");
+        let columns = self.summary.columns.iter().zip(&self.inputs);
+        let values = columns.map(|(column, (field, _))| {
+            (&column.aggregate, field.map_or(Value::Null, |field| events.get(event, field)))
+        });
+        if self.growth_max == 0 {
+            states.iter_mut().zip(values).for_each(|(state, (of, value))| state.add(of, value));
+            return true;
+        }
+        let has_room = self.account.ensure(self.growth_max).is_ok();
+        if !has_room
+            && states
+                .iter()
+                .zip(values.clone())
+                .any(|(state, (of, value))| state.may_grow(of, value))
         {
-            let value = field.map_or(Value::Null, |field| events.get(event, field));
-            state.add(&column.aggregate, value);
+            return false;
         }
-        self.stats.events += 1;
+        let before = states_bytes(states);
+        states.iter_mut().zip(values).for_each(|(state, (of, value))| state.add(of, value));
+        let after = states_bytes(states);
+        if after > before {
+            self.account.add(after - before);
+        } else if after < before {
+            self.account.free(before - after);
+        }
+        opened.bytes = opened.bytes + after - before;
+        true
     }
 
     /// Lets windows end whose end, with the allowed lateness, is not after `now_ms`. [`Windows::pop`] returns them.
@@ -108,12 +157,13 @@ impl Windows {
         while let Some(window) = self.open.first_entry()
             && *window.key() < first_open
         {
-            let (number, groups) = window.remove_entry();
+            let (number, opened) = window.remove_entry();
+            let groups = opened.groups.len() as u64;
             self.stats.windows += 1;
-            self.stats.groups += groups.len() as u64;
-            self.stats.open_groups -= groups.len() as u64;
+            self.stats.groups += groups;
+            self.stats.open_groups -= groups;
             self.stats.open_windows -= 1;
-            self.ended.push_back((number, groups));
+            self.ended.push_back((number, opened));
         }
     }
 
@@ -121,9 +171,17 @@ impl Windows {
         self.summary.window_ms.map_or(0, |window_ms| time_ms.div_euclid(window_ms))
     }
 
-    /// Removes and returns the earliest window that has ended, with its number.
-    pub(super) fn pop(&mut self) -> Option<(i64, Groups)> {
+    /// Removes and returns the earliest window that has ended, with its number. Its memory counts until
+    /// [`Windows::free`].
+    pub(super) fn pop(&mut self) -> Option<(i64, Opened)> {
         self.ended.pop_front()
+    }
+
+    /// Gives the memory of a window back.
+    pub(super) fn free(&mut self, ended: Opened) {
+        let bytes = ended.bytes;
+        drop(ended);
+        self.account.free(bytes);
     }
 
     /// Returns start and end of a window, in milliseconds since 1970.
@@ -138,7 +196,7 @@ impl Windows {
         let first = self.open.first_key_value();
         let open_since_ms =
             first.and_then(|(number, _)| self.span(*number)).map(|(start, _)| start);
-        SummaryStats { open_since_ms, ..self.stats }
+        SummaryStats { open_since_ms, open_bytes: self.account.used(), ..self.stats }
     }
 
     /// Encodes the group of an event. Returns whether it is short enough.
@@ -147,10 +205,10 @@ impl Windows {
         put_group(&mut self.group, events, event, &self.summary.group_by)
     }
 
-    /// Makes the group in a window if it is not there. Returns whether it is there then.
+    /// Makes the current group in a window if it is not there. Returns whether it is there then.
     fn has_group(&mut self, number: i64) -> bool {
-        if let Some(groups) = self.open.get(&number)
-            && groups.contains_key(&self.group[..])
+        if let Some(opened) = self.open.get(&number)
+            && opened.groups.contains_key(&self.group[..])
         {
             return true;
         }
@@ -158,22 +216,34 @@ impl Windows {
             return false;
         }
         let states = self.summary.columns.iter().zip(&self.inputs);
-        let states =
+        let states: Box<[State]> =
             states.map(|(column, (_, kind))| State::new(&column.aggregate, *kind)).collect();
-        self.insert(number, self.group.clone().into(), states);
-        true
+        // With room for its first event, so that no group is without one.
+        let room = group_bytes(&self.group, &states) + self.growth_max;
+        self.account.ensure(room).is_ok()
+            && self.insert(number, self.group.clone().into(), states).is_ok()
     }
 
-    fn insert(&mut self, number: i64, group: Box<[u8]>, states: Box<[State]>) -> bool {
+    /// Inserts a group into a window. Returns whether it was not there.
+    ///
+    /// # Errors
+    /// `Memory` if the budget is exhausted; the group is not inserted then.
+    fn insert(&mut self, number: i64, group: Box<[u8]>, states: Box<[State]>) -> Result<bool> {
+        let bytes = group_bytes(&group, &states);
+        self.account.ensure(bytes)?;
         let stats = &mut self.stats;
         let seed = self.seed;
-        let groups = self.open.entry(number).or_insert_with(|| {
+        let opened = self.open.entry(number).or_insert_with(|| {
             stats.open_windows += 1;
-            Groups::with_hasher(GroupHash(seed))
+            Opened { groups: Groups::with_hasher(GroupHash(seed)), bytes: 0 }
         });
-        let is_new = groups.insert(group, states).is_none();
-        self.stats.open_groups += u64::from(is_new);
-        is_new
+        let is_new = opened.groups.insert(group, states).is_none();
+        if is_new {
+            self.stats.open_groups += 1;
+            self.account.add(bytes);
+            opened.bytes += bytes;
+        }
+        Ok(is_new)
     }
 
     /// Appends the open windows and the counts to a checkpoint.
@@ -181,10 +251,10 @@ impl Windows {
         self.stats.put(out);
         out.extend(self.first_open.to_le_bytes());
         put_varint(out, self.open.len() as u64);
-        for (number, groups) in &self.open {
+        for (number, opened) in &self.open {
             out.extend(number.to_le_bytes());
-            put_varint(out, groups.len() as u64);
-            for (group, states) in groups {
+            put_varint(out, opened.groups.len() as u64);
+            for (group, states) in &opened.groups {
                 put_bytes(out, group);
                 states.iter().for_each(|state| state.put(out));
             }
@@ -197,6 +267,10 @@ impl Windows {
         self.first_open = fields.u64()? as i64;
         for _ in 0..fields.varint()? {
             let number = fields.u64()? as i64;
+            if number.unsigned_abs() > TIME_MS_MAX as u64 {
+                let expected = format!("at most {TIME_MS_MAX} from 0");
+                return Err(Error::field("number of a window", expected, number));
+            }
             for _ in 0..fields.varint()? {
                 let group: Box<[u8]> = fields.sized_bytes()?.into();
                 decode_group(&group, self.summary.group_by.len())?;
@@ -204,7 +278,7 @@ impl Windows {
                 for (column, (_, kind)) in self.summary.columns.iter().zip(&self.inputs) {
                     states.push(State::take(&column.aggregate, *kind, fields)?);
                 }
-                if !self.insert(number, group, states.into()) {
+                if !self.insert(number, group, states.into())? {
                     return Err(Error::field("group", "each once in a window", "one twice"));
                 }
             }
@@ -238,6 +312,19 @@ pub(super) fn put_group(
         }
     }
     true
+}
+
+/// Returns the memory of a group in bytes, as a budget counts it: its slot, its fields, and its states.
+fn group_bytes(group: &[u8], states: &[State]) -> u64 {
+    slot_bytes::<(Box<[u8]>, Box<[State]>)>()
+        + (group.len() as u64 + ALLOCATION_BYTES)
+        + (size_of_val(states) as u64 + ALLOCATION_BYTES)
+        + states_bytes(states)
+}
+
+/// Returns the memory outside of the states themselves, in bytes.
+fn states_bytes(states: &[State]) -> u64 {
+    states.iter().map(State::bytes).sum()
 }
 
 /// Decodes the fields of a group.
@@ -283,5 +370,128 @@ impl Hasher for GroupHasher {
 
     fn finish(&self) -> u64 {
         self.hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        pipeline::{Aggregate, Column},
+        work::{Random as _, SeededRandom},
+    };
+
+    /// A summary with a column of each kind, by the text of field 0.
+    fn windows(memory: &MemoryBudget) -> Windows {
+        let fields =
+            [("user", FieldKind::Text), ("weight", FieldKind::Float), ("page", FieldKind::Text)];
+        let fields = fields.map(|(name, kind)| Field::new(name, kind));
+        let columns = vec![
+            Column::new("events", Aggregate::Count),
+            Column::new("sum", Aggregate::Sum(1)),
+            Column::new("most", Aggregate::Max(1)),
+            Column::new("pages", Aggregate::Distinct { field: 2, precision: 8 }),
+            Column::new("top", Aggregate::Top { field: 2, count: 3 }),
+            Column::new("middle", Aggregate::Quantiles { field: 1, at: vec![0.5] }),
+            Column::new("bars", Aggregate::Histogram { field: 1, bounds: vec![0.0] }),
+        ];
+        let summary = Summary::new("all", columns).group_by(vec![0]).windows(1000, 100);
+        Windows::new(summary, &fields, 1, memory)
+    }
+
+    /// Adds an event of some of 30 users and 500 pages.
+    fn add(windows: &mut Windows, random: &SeededRandom, time: i64) {
+        let below = |end| random.next_u64() % end;
+        let mut events = Events::new(3);
+        events.begin();
+        events.set(0, Value::Text(format!("user{}", below(30) * below(30) / 30).as_bytes()));
+        events.set(1, Value::Float(below(1_000_000) as f64 - 500.0));
+        events.set(2, Value::Text("page".repeat(below(90) as usize).as_bytes()));
+        events.end(time - below(200) as i64);
+        windows.add(time, &events, 0);
+    }
+
+    /// Takes windows that have ended, none of which has a group without an event.
+    fn hand_over(windows: &mut Windows) {
+        while let Some((_, ended)) = windows.pop() {
+            for states in ended.groups.values() {
+                assert!(matches!(states[0], State::Count(1..)), "{states:?}");
+            }
+            windows.free(ended);
+        }
+    }
+
+    /// Counts all groups anew.
+    fn recounted(windows: &Windows) -> u64 {
+        let ended = windows.ended.iter().map(|(_, opened)| opened);
+        let groups = windows.open.values().chain(ended).flat_map(|opened| &opened.groups);
+        groups.map(|(group, states)| group_bytes(group, states)).sum()
+    }
+
+    #[test]
+    fn each_byte_of_a_group_is_counted_until_its_window_is_handed_over() {
+        let (budget, random) = (MemoryBudget::unlimited(), SeededRandom::new(3));
+        let mut windows = windows(&budget);
+        for time in 0..8000 {
+            add(&mut windows, &random, time);
+            if time % 97 == 0 {
+                assert_eq!(windows.stats().open_bytes, recounted(&windows));
+                assert!(budget.reserved() >= windows.stats().open_bytes);
+            }
+            if time % 1700 == 0 {
+                hand_over(&mut windows);
+            }
+        }
+        windows.end();
+        hand_over(&mut windows);
+        assert_eq!(windows.stats().open_bytes, 0);
+        drop(windows);
+        assert_eq!(budget.reserved(), 0);
+    }
+
+    /// Budgets from less than a group to more than all: none is exceeded, each event is counted once, and no group is
+    /// without an event.
+    #[test]
+    fn a_budget_is_never_exceeded() {
+        let mut refused = Vec::new();
+        for limit in [0, 1000, 10_000, 100_000, 1_000_000, 10_000_000] {
+            let (budget, random) = (MemoryBudget::new(limit), SeededRandom::new(4));
+            let mut windows = windows(&budget);
+            for time in 0..5000 {
+                add(&mut windows, &random, time);
+                assert!(windows.stats().open_bytes <= budget.reserved());
+                assert!(budget.reserved() <= limit);
+                hand_over(&mut windows);
+            }
+            let stats = windows.stats();
+            assert_eq!(stats.events + stats.late + stats.no_group, 5000);
+            assert_eq!(stats.open_bytes, recounted(&windows));
+            refused.push(stats.no_group);
+        }
+        assert!(refused.is_sorted_by(|a, b| a >= b), "{refused:?}");
+        assert_eq!((refused[0] > 4700, refused[5]), (true, 0), "{refused:?}");
+    }
+
+    /// With all memory in use, groups whose states do not grow take further events.
+    #[test]
+    fn at_the_limit_events_that_need_no_memory_are_added() {
+        let (budget, random) = (MemoryBudget::new(20_000), SeededRandom::new(5));
+        let mut windows = windows(&budget);
+        for time in 0..900 {
+            add(&mut windows, &random, time);
+            hand_over(&mut windows);
+        }
+        let before = windows.stats();
+        assert!(before.no_group > 0 && before.open_groups > 0);
+        let mut events = Events::new(3);
+        events.begin();
+        let group = windows.open.values().next().unwrap().groups.keys().next().unwrap().clone();
+        let Value::Text(user) = decode_group(&group, 1).unwrap()[0] else { panic!("a text") };
+        events.set(0, Value::Text(user));
+        events.end(900);
+        // Null in all other fields.
+        windows.add(900, &events, 0);
+        let after = windows.stats();
+        assert_eq!((after.events, after.no_group), (before.events + 1, before.no_group));
     }
 }

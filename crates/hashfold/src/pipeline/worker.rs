@@ -7,10 +7,13 @@ use super::{
     clock::StreamClock,
     owned::Owned,
     queue::{Delivery, Failure, Mark, Task},
-    stats::{Board, Totals},
+    stats::{Board, Totals, WorkerStats},
+    sync::{Receiver, Sender},
 };
-use crate::error::{ErrorKind, Result};
-use crossbeam_channel::{Receiver, Sender};
+use crate::{
+    error::{ErrorKind, Result},
+    work::Clock,
+};
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -40,6 +43,9 @@ pub(super) struct Worker {
     pub(super) summaries: Vec<Owned>,
     pub(super) chains: Vec<OwnedChains>,
     pub(super) tally: Option<Tally>,
+    pub(super) figures: WorkerStats,
+    /// The clock of the machine, for the time that the worker is busy.
+    pub(super) time: Arc<dyn Clock>,
     pub(super) board: Arc<Board>,
     pub(super) failure: Arc<Failure>,
     /// Takes batches that all workers have handled.
@@ -53,6 +59,9 @@ impl Worker {
         let mut early = BTreeMap::new();
         let mut next = 0;
         for Delivery { sequence, task } in deliveries {
+            if let Task::Batch(_) = task {
+                self.figures.fill.take(deliveries.len());
+            }
             early.insert(sequence, task);
             while let Some(task) = early.remove(&next) {
                 next += 1;
@@ -84,6 +93,7 @@ impl Worker {
     }
 
     fn handle(&mut self, task: &Task<Arc<Batch>>) -> Result<()> {
+        let start = self.time.now();
         match task {
             Task::Batch(batch) => self.take(batch)?,
             Task::Mark(Mark::End) => {
@@ -102,11 +112,13 @@ impl Worker {
                 }
             }
         }
+        self.figures.busy += self.time.now().saturating_sub(start);
         self.publish();
         Ok(())
     }
 
     fn take(&mut self, batch: &Batch) -> Result<()> {
+        self.figures.events += batch.picks[self.number].len() as u64;
         let mut picks = batch.picks[self.number].iter().peekable();
         let mut ahead = 0;
         for (event, time) in batch.events.times().iter().enumerate() {
@@ -172,5 +184,6 @@ impl Worker {
             let chains = self.chains.iter().map(|chains| (chains.number, chains.stats()));
             self.board.publish_chains(chains);
         }
+        self.board.publish_worker(self.number, self.figures);
     }
 }
