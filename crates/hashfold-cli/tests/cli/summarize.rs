@@ -71,7 +71,7 @@ fn check_results(work: &Work) {
     assert_eq!(current.text(), "{\"page\":\"/a\",\"views\":1,\"users\":1,\"ms\":7}\n");
     let slow = work.ok("scan out/slow/2026-11-26T10-00-00Z --format csv");
     assert!(slow.text().starts_with("group,count,pages\nall,2,"), "{slow:?}");
-    let rejected = std::fs::read_to_string(work.path("rejected/clicks.jsonl")).unwrap();
+    let rejected = fs::read_to_string(work.path("rejected/clicks.jsonl")).unwrap();
     assert!(rejected.ends_with(",\"frame\":\"no event\"}\n"), "{rejected}");
 }
 
@@ -142,7 +142,7 @@ fn check_progress(line: &Value, events: u64) {
 #[test]
 fn a_stream_over_tcp_ends_with_a_signal_and_continues_from_its_checkpoint() {
     let work = configured("listen = [\"127.0.0.1:0\"]");
-    let text = std::fs::read_to_string(work.path("summary.toml")).unwrap();
+    let text = fs::read_to_string(work.path("summary.toml")).unwrap();
     work.write(
         "summary.toml",
         format!("checkpoints = \"state\"\ncheckpoint-interval = \"1ms\"\n{text}"),
@@ -186,7 +186,7 @@ fn a_stream_over_tcp_ends_with_a_signal_and_continues_from_its_checkpoint() {
         assert_eq!(status.success(), end == "TERM");
     }
     // The windows that are still open end when the sources do.
-    let text = std::fs::read_to_string(work.path("summary.toml")).unwrap();
+    let text = fs::read_to_string(work.path("summary.toml")).unwrap();
     work.write(
         "summary.toml",
         text.replace("listen = [\"127.0.0.1:0\"]", "files = [\"empty.csv\"]"),

@@ -4,7 +4,8 @@
 
 use super::{
     Aggregate, Checkpoint, Column, Events, Field, FieldKind, Output, Sink, Summary, Value, Window,
-    batch, checkpoint, clock, definition, events, identity, stats, window, windows,
+    attribution, batch, chain_dump, chains, checkpoint, clock, definition, events, identity, owned,
+    stats, window, windows,
 };
 use crate::{
     env::Env,
