@@ -1,6 +1,7 @@
 //! Tests of the public interface, in one test target.
 
 mod access;
+mod code_map;
 mod crash;
 mod damage;
 mod documents;
