@@ -106,7 +106,7 @@ fn chart(data: &str, curves: &[&Curve]) -> Option<Chart> {
         1_000_000 => "million".to_owned(),
         _ => record::count(operations),
     };
-    let title = format!("{data}: the speed of each {part}; the slowest is marked");
+    let title = format!("The speed of each {part}, {data}; the slowest is marked");
     (right > 0.0 && low > 0.0).then(|| Chart {
         title,
         x: Axis::from_zero("million done", right),
@@ -138,7 +138,7 @@ mod tests {
         draw(&path, &[curve()]).unwrap();
         let drawn = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        for words in ["puts: the speed of each million", "a map:", "slowest 2 s", "<circle"] {
+        for words in ["The speed of each million, puts;", "a map:", "slowest 2 s", "<circle"] {
             assert!(drawn.contains(words), "{words}: {drawn}");
         }
     }

@@ -116,7 +116,9 @@ fn row((parsers, workers): (usize, usize), rounds: &[Round], events: u64) -> Row
     let percent = |all: &[f64], choose: fn(f64, f64) -> f64| {
         all.iter().copied().reduce(choose).unwrap_or_default() * 100.0
     };
-    Row::new("system", format!("{parsers} parsers, {workers} workers"), OURS)
+    let parser = if parsers == 1 { "parser" } else { "parsers" };
+    let worker = if workers == 1 { "worker" } else { "workers" };
+    Row::new("system", format!("{parsers} {parser}, {workers} {worker}"), OURS)
         .number("parsers", parsers as f64)
         .number("workers", workers as f64)
         .spread("million_per_s", &of(&|round| events as f64 / round.cost.wall / 1e6), 3)
