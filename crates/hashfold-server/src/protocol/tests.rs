@@ -1,3 +1,5 @@
+//! Requests whole, in pieces, and damaged; replies.
+
 use super::{request::number, *};
 
 /// The arguments of a request, and the bytes that it takes.

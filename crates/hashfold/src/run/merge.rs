@@ -1,3 +1,5 @@
+//! Several runs merged to one: the newest entry of a key wins.
+
 use super::{Entry, Run, Summary};
 use crate::{
     error::{Error, ErrorKind, Result, check_seed},

@@ -1,3 +1,5 @@
+//! Prefetching bytes into the cache of the processor.
+
 /// Size of a cache line, in bytes.
 pub(crate) const CACHE_LINE_BYTES: usize = 64;
 

@@ -1,3 +1,5 @@
+//! Runs against a sorted map.
+
 use super::{
     sort::testing::{allocated_bytes, sorter_with_hash},
     *,

@@ -1,3 +1,5 @@
+//! Stores against sorted maps.
+
 use super::{
     join::{Join, Keep},
     *,

@@ -1,3 +1,5 @@
+//! Tables against a sorted map.
+
 use super::*;
 use crate::{
     env::Env,

@@ -1,3 +1,5 @@
+//! The chunks of one bucket of a sort, in memory and spilled.
+
 use super::{
     encode::{EntryOffsets, KeyValue},
     slot::SLOT_BYTES,

@@ -1,3 +1,5 @@
+//! Entries to buckets by the first bits of their hashes; a bucket that is too large is divided.
+
 use super::{
     bucket::{Bucket, Drain},
     encode::{Encoded, Hasher},

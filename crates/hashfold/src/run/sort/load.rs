@@ -1,3 +1,5 @@
+//! One bucket of a sort in memory, sorted.
+
 use super::{
     bucket::Bucket,
     distribute::Settled,

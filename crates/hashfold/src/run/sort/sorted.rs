@@ -1,3 +1,5 @@
+//! All buckets of a sort, as a run.
+
 use super::{
     bucket::Bucket,
     distribute::Distributor,

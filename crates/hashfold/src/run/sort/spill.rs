@@ -1,3 +1,5 @@
+//! The pool of chunks, and unnamed files for chunks beyond the memory budget.
+
 use super::options::MemoryPlan;
 use crate::{
     checksum::crc32c,

@@ -1,3 +1,5 @@
+//! Every rank of many tries, also of skewed and damaged ones.
+
 use super::{
     bits::BitVec,
     code::{CODE_BITS_MAX, CodeBook, Direction, SMALL_MAX, Word, decode_rice},
