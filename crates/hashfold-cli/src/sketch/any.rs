@@ -159,8 +159,7 @@ pub(super) fn compare(
             };
             sets.push(sketch.to_set());
         }
-        // All hashes are used.
-        let precision = Precision::new(f64::MIN_POSITIVE, confidence)?;
+        let precision = Precision::whole(confidence)?;
         return Ok(Together::Sample(PrefixSample::read(sets, expression, &precision)?));
     }
     let ([other], [_, path]) = (others, paths) else {

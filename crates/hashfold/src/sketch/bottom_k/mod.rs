@@ -198,7 +198,7 @@ impl BottomK {
     /// `Argument` if the confidence is not between 0 and 1, both excluded.
     pub fn estimate(&self, confidence: f64) -> Result<PrefixEstimate> {
         let all = Expression::set(0);
-        let precision = Precision::new(f64::MIN_POSITIVE, confidence)?;
+        let precision = Precision::whole(confidence)?;
         let sample = PrefixSample::read(vec![self.to_set()], &all, &precision)?;
         Ok(sample.estimate(&all))
     }

@@ -54,6 +54,32 @@ fn a_union_is_the_sketch_of_all_keys() {
     assert!(BottomK::new(15, SEED).is_err() && BottomK::new(CAPACITY_MAX + 1, SEED).is_err());
 }
 
+/// Each part of two sets that fit in their sketches is exact, also when one of them ends long before the other.
+#[test]
+fn small_sets_together_are_exact() {
+    let both: Expression = "A & B".parse().unwrap();
+    for (a, b) in [(0, 500), (500, 0), (1, 3), (20, 20), (3, 900), (0, 0)] {
+        for shared in [0, a.min(b)] {
+            let sets = [sketch_of(1024, 0..a), sketch_of(1024, a - shared..a - shared + b)];
+            let sets = sets.iter().map(BottomK::to_set).collect();
+            let sample = PrefixSample::read(sets, &both, &Precision::whole(0.95).unwrap()).unwrap();
+            for (expression, expected) in [
+                ("A & B", shared),
+                ("A & !B", a - shared),
+                ("B & !A", b - shared),
+                ("A | B", a + b - shared),
+            ] {
+                let got = sample.estimate(&expression.parse().unwrap());
+                assert_eq!(
+                    (got.value, got.low, got.high),
+                    (expected as f64, expected as f64, expected as f64),
+                    "{a} {b} {shared} {expression}"
+                );
+            }
+        }
+    }
+}
+
 /// A run that refuses to be read further than expected.
 struct Short(VecRun, usize);
 

@@ -25,6 +25,8 @@ const MATCHES_MAX: u64 = 1 << 62;
 pub struct Precision {
     pub(super) confidence: f64,
     pub(super) matches: u64,
+    /// Whether reading goes on when the expression is known, for other expressions.
+    pub(super) is_whole: bool,
     pub(super) keys_max: u64,
     pub(super) watch: Watch,
     pub(super) disk: Option<CountingDisk>,
@@ -38,19 +40,28 @@ impl Precision {
     /// # Errors
     /// `Argument` if a number is not between 0 and 1, both excluded.
     pub fn new(error: f64, confidence: f64) -> Result<Precision> {
-        let is_within = |number: f64| number > 0.0 && number < 1.0;
-        if !is_within(error) {
+        if !(error > 0.0 && error < 1.0) {
             let expected = "between 0 and 1, both excluded";
             return Err(Error::argument("relative error of an estimate", expected, error));
         }
-        if !is_within(confidence) {
+        let precision = Precision::whole(confidence)?;
+        Ok(Precision { matches: matches_for(error, confidence), is_whole: false, ..precision })
+    }
+
+    /// Requests all hashes that the sets have, for any expression: for sets in memory. Intervals have the true value
+    /// with the probability `confidence`.
+    ///
+    /// # Errors
+    /// `Argument` if `confidence` is not between 0 and 1, both excluded.
+    pub fn whole(confidence: f64) -> Result<Precision> {
+        if !(confidence > 0.0 && confidence < 1.0) {
             let expected = "between 0 and 1, both excluded";
             return Err(Error::argument("confidence of an interval", expected, confidence));
         }
-        let matches = matches_for(error, confidence);
         Ok(Precision {
             confidence,
-            matches,
+            matches: u64::MAX,
+            is_whole: true,
             keys_max: u64::MAX,
             watch: Watch::default(),
             disk: None,
@@ -76,7 +87,7 @@ impl Precision {
         Precision { disk: Some(disk), ..self }
     }
 
-    /// Returns the number of matching keys at which reading stops.
+    /// Returns the number of matching keys at which reading stops; `u64::MAX` for [`Precision::whole`].
     pub fn matches(&self) -> u64 {
         self.matches
     }

@@ -239,17 +239,18 @@ impl<'a, 'b> Reader<'a, 'b> {
     }
 
     fn read_into(&mut self, sample: &mut PrefixSample) -> Result<()> {
-        let Precision { matches: wanted, keys_max, watch, .. } = self.precision;
+        let Precision { matches: wanted, is_whole, keys_max, watch, .. } = self.precision;
         let (mut matches, mut steps) = (0, watch.steps());
         // The cell of the hash before: most hashes are in the same sets.
         let (mut last, mut in_last, mut is_match) = (0, 0, false);
         sample.ended = self.ended();
         let mut ended = sample.ended;
-        let mut is_hopeless = !self.expression.may_contain_without(ended);
+        let is_decided = |ended| !is_whole && !self.expression.may_contain_without(ended);
+        let mut is_hopeless = is_decided(ended);
         let bound = loop {
             if sample.ended != ended {
                 ended = sample.ended;
-                is_hopeless = !self.expression.may_contain_without(ended);
+                is_hopeless = is_decided(ended);
             }
             let Some(low) = self.lowest() else { break None };
             if is_hopeless || sample.keys_read >= *keys_max || self.is_bound(low) {
