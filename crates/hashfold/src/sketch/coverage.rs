@@ -84,3 +84,27 @@ fn intervals_of_one_set_hold_for_few_keys_and_many() {
         check(600, ratio, hll, |a, b| [a, b].map(|one| (one.estimate_with_error(), 2)).to_vec());
     }
 }
+
+/// A small set in a large one: often no register says whether its keys are in the other. What is not known is bounded by
+/// the sizes of the sets.
+#[test]
+fn intervals_of_a_small_set_within_a_large_one_are_bounded() {
+    const ROUNDS: u32 = 60;
+    let random = SeededRandom::new(5);
+    let mut hits = [0_u32; 8];
+    for _ in 0..ROUNDS {
+        let large: Vec<u64> = (0..100_000).map(|_| random.next_u64()).collect();
+        let small = &large[..20];
+        let found = joint(&hll(12, small), &hll(12, &large)).unwrap();
+        let wide = ghll::joint(&larger(12, small), &larger(12, &large)).unwrap();
+        let estimates = [found, wide].map(|it| [it.intersection, it.only_a, it.only_b, it.union]);
+        let truths = [20.0, 0.0, 99_980.0, 100_000.0];
+        for (i, estimate) in estimates.concat().iter().enumerate() {
+            let (low, high) = estimate.interval(0.95);
+            // To whole keys, as they are printed: the interval of a few keys is narrower than one.
+            hits[i] += u32::from((low.round()..=high.round()).contains(&truths[i % 4]));
+            assert!(high <= [100.0, 100.0, 120_000.0, 120_000.0][i % 4], "{i}: {low} to {high}");
+        }
+    }
+    assert!(hits.iter().all(|hits| f64::from(*hits) > 0.9 * f64::from(ROUNDS)), "{hits:?}");
+}

@@ -81,7 +81,7 @@ impl Joint {
         let x = (size_a + size_b - union).clamp(0.01 * smaller, 0.99 * smaller);
         let (start, floor) = ([size_a - x, size_b - x, x], FRACTION_MIN * smaller);
         let (sizes, point) = newton::maximize(|sizes| likelihood.at(sizes), start, floor);
-        let mut covariance = point.covariance(sizes, floor);
+        let mut covariance = point.covariance(sizes, floor, [size_a, size_b, smaller]);
         // The likelihood is that of the Poisson model, in which the numbers of keys have variances, too.
         (0..3).for_each(|i| covariance[i][i] -= sizes[i]);
         Joint::new(sizes, &covariance, precision)

@@ -13,8 +13,6 @@ const SCALE_MIN: f64 = 1e-4;
 const AT_FLOOR: f64 = 2.0;
 /// Number of times that a step is made shorter.
 const DAMPINGS_MAX: usize = 60;
-/// The variance of what is not known.
-const VARIANCE_MAX: f64 = 1e300;
 
 /// The logarithm of the likelihood of three sizes, and its derivatives by these.
 pub(super) struct Point {
@@ -79,7 +77,10 @@ impl Point {
     /// Returns the covariance of the sizes with the largest likelihood: the inverse of the observed Fisher
     /// information. The likelihood of a size at the floor falls from there on as e^−gs with the gradient −g, so
     /// that its standard error is 1/g, and it tells nothing of the others.
-    pub(super) fn covariance(&self, sizes: Vector, floor: f64) -> Matrix {
+    ///
+    /// The likelihood may tell nothing of how a sum divides into two sizes. Then no size is known worse than by its
+    /// `reach`, which is what it can be at most, and a key.
+    pub(super) fn covariance(&self, sizes: Vector, floor: f64, reach: Vector) -> Matrix {
         let is_at_floor = sizes.map(|size| size <= AT_FLOOR * floor);
         let mut information = [[0.0; 3]; 3];
         for (i, j) in pairs() {
@@ -89,11 +90,15 @@ impl Point {
                 (true, false) => 0.0,
             };
         }
-        invert_positive(&information).unwrap_or([
-            [VARIANCE_MAX, 0.0, 0.0],
-            [0.0, VARIANCE_MAX, 0.0],
-            [0.0, 0.0, VARIANCE_MAX],
-        ])
+        let variance_max = reach.map(|reach| (reach + 1.0).powi(2));
+        let is_known = |covariance: &Matrix| (0..3).all(|i| covariance[i][i] <= variance_max[i]);
+        invert_positive(&information).filter(is_known).unwrap_or_else(|| {
+            (0..3).for_each(|i| information[i][i] += 1.0 / variance_max[i]);
+            let at_most = std::array::from_fn(|i| {
+                std::array::from_fn(|j| if i == j { variance_max[i] } else { 0.0 })
+            });
+            invert_positive(&information).unwrap_or(at_most)
+        })
     }
 }
 
@@ -120,7 +125,7 @@ mod tests {
         let counts = [3.0, 1e6, 40.0];
         for start in [[1.0; 3], [1e9, 1e-3, 40.0], [1e12; 3]] {
             let (sizes, point) = maximize(poisson(counts), start, 1e-6);
-            let covariance = point.covariance(sizes, 1e-6);
+            let covariance = point.covariance(sizes, 1e-6, [1e12; 3]);
             for i in 0..3 {
                 assert!((sizes[i] / counts[i] - 1.0).abs() < 1e-6, "{sizes:?}");
                 assert!((covariance[i][i] / counts[i] - 1.0).abs() < 1e-5, "{covariance:?}");
@@ -128,6 +133,26 @@ mod tests {
         }
         // Nothing of one kind: its size is at the floor, and its standard error is 1, the reach of e^−s.
         let (sizes, point) = maximize(poisson([0.0, 5.0, 5.0]), [1.0; 3], 1e-6);
-        assert!(sizes[0] <= 2e-6 && (point.covariance(sizes, 1e-6)[0][0] - 1.0).abs() < 1e-3);
+        assert!(
+            sizes[0] <= 2e-6 && (point.covariance(sizes, 1e-6, [1e12; 3])[0][0] - 1.0).abs() < 1e-3
+        );
+    }
+
+    /// Only the sum of the first and the third size is known: 20, with the variance 20.
+    #[test]
+    fn what_is_not_known_is_known_within_its_reach() {
+        let mut hessian = [[0.0; 3]; 3];
+        for (i, j) in [(0, 0), (0, 2), (2, 0), (2, 2)] {
+            hessian[i][j] = -1.0 / 20.0;
+        }
+        hessian[1][1] = -1e-5;
+        let point = Point { value: 0.0, gradient: [0.0; 3], hessian };
+        let covariance = point.covariance([0.2, 1e5, 19.8], 1e-8, [20.0, 1e5, 20.0]);
+        let sum = covariance[0][0] + 2.0 * covariance[0][2] + covariance[2][2];
+        assert!((sum / 20.0 - 1.0).abs() < 0.1, "{covariance:?}");
+        assert!((covariance[1][1] / 1e5 - 1.0).abs() < 1e-3, "{covariance:?}");
+        for i in [0, 2] {
+            assert!((10.0..=21.0).contains(&covariance[i][i].sqrt()), "{covariance:?}");
+        }
     }
 }
