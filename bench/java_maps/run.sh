@@ -14,7 +14,7 @@ if [ "${1:-}" = --rounds ]; then
   rounds=$2
   shift 2
 fi
-if [ ! -e "$work/lib.done" ]; then
+if [ ! -e "$work/lib.done" ] || [ "$here/pom.xml" -nt "$work/lib.done" ]; then
   mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$work/lib" >&2
   touch "$work/lib.done"
 fi

@@ -215,7 +215,11 @@ fn the_experiments_of_the_post_on_queues_are_drawn() {
     let events = read("queues-events");
     assert_eq!(events.of(sheet::OURS).count(), 16);
     let fullest = events.numbers(sheet::OURS, "fullest_queue_percent");
-    assert!(fullest.iter().all(|percent| (0.0..=100.0).contains(percent)), "{fullest:?}");
+    let emptiest = events.numbers(sheet::OURS, "emptiest_queue_percent");
+    assert_eq!((fullest.len(), emptiest.len()), (16, 16));
+    assert!(fullest.iter().zip(&emptiest).all(|(fullest, emptiest)| {
+        (0.0..=100.0).contains(emptiest) && (*emptiest..=100.0).contains(fullest)
+    }));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::thread::yield_now;
 pub(super) fn new(producers: usize, consumers: usize) -> Ends {
     let mut ends = Ends { producers: Vec::new(), consumers: Vec::new() };
     let mut takes: Vec<Take> = (0..consumers).map(|_| Take::default()).collect();
-    // All rings of a consumer together hold as much as a queue.
-    let capacity = CAPACITY / producers.max(1);
+    // All rings together hold as much as a queue.
+    let capacity = CAPACITY / (producers * consumers).max(1);
     for _ in 0..producers {
         let mut put = Put::default();
         for take in &mut takes {

@@ -29,7 +29,7 @@ pub(super) fn rows(path: &Path, options: &Options) -> Result<Vec<Row>> {
         let note = lines[0]["note"].as_str().unwrap_or_default();
         Row::new(&puts_data(options), peer, note, &rounds)
     };
-    Ok(peers.into_iter().filter(|(peer, _)| options.common.wants(peer)).map(row).collect())
+    Ok(peers.into_iter().map(row).collect())
 }
 
 /// Returns the sum of the first keys, as text: some readers of JSON have no numbers of 64 bits.

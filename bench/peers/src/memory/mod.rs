@@ -192,6 +192,7 @@ fn is_limited() -> bool {
 pub fn run(options: &Options) -> Result<Report> {
     let mut report = report(options);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-memory")?;
+    let java = java_rows(options)?;
     let mut peers = peers(options);
     peers.retain(|peer| {
         let is_there = (peer.is_installed)();
@@ -208,45 +209,48 @@ pub fn run(options: &Options) -> Result<Report> {
             rounds.push(measure_alone(peer, options, &folder.path)?);
         }
     }
-    for (peer, mut rounds) in peers.iter().zip(rounds) {
-        add(&mut report, peer, options, &mut rounds);
+    for (peer, rounds) in peers.iter().zip(rounds) {
+        add(&mut report, peer, options, &rounds);
     }
-    add_java(&mut report, options)?;
+    report.rows.extend(java);
     // The data sets of charts are in the order of rows.
     report.rows.sort_by_key(|row| row.data != puts_data(options));
     Ok(report)
 }
 
 /// Adds the row of a peer, and its curve of the round with the median time.
-fn add(report: &mut Report, peer: &Peer, options: &Options, rounds: &mut [Round]) {
+fn add(report: &mut Report, peer: &Peer, options: &Options, rounds: &[Round]) {
     let data = options.data(&peer.work);
     let note = peer.note.clone() + &alone::killed(rounds);
     let figures: Vec<Vec<Option<f64>>> = rounds.iter().map(|round| round.figures.clone()).collect();
     report.rows.push(Row::new(&data, &peer.name, &note, &figures));
-    let all = |round: &Round| round.parts.iter().sum::<f64>();
-    rounds.sort_by(|a, b| all(a).total_cmp(&all(b)));
-    let middle = &rounds[rounds.len() / 2].parts;
-    if peer.is_drawn && !middle.is_empty() {
+    let all = |round: &&Round| round.parts.iter().sum::<f64>();
+    // A round that was killed before its first part has no curve.
+    let mut drawn: Vec<&Round> = rounds.iter().filter(|round| !round.parts.is_empty()).collect();
+    drawn.sort_by(|a, b| all(a).total_cmp(&all(b)));
+    if let Some(middle) = drawn.get(drawn.len() / 2).filter(|_| peer.is_drawn) {
         report.curves.push(Curve {
             data,
             peer: peer.name.clone(),
             operations: options.part.max(peer.work.block() as u64),
-            seconds: middle.clone(),
+            seconds: middle.parts.clone(),
             rounds: rounds.len(),
         });
     }
 }
 
-/// Adds the rows of Java programs.
-fn add_java(report: &mut Report, options: &Options) -> Result<()> {
-    let Some(path) = &options.java else { return Ok(()) };
+/// Returns the rows of Java programs.
+fn java_rows(options: &Options) -> Result<Vec<Row>> {
+    let Some(path) = &options.java else { return Ok(Vec::new()) };
     let rows = java::rows(path, options)?;
     if rows.is_empty() {
         let path = path.display();
         return Err(format!("{path}: nothing is about {}", puts_data(options)).into());
     }
-    report.rows.extend(rows);
-    Ok(())
+    Ok(rows
+        .into_iter()
+        .filter(|row| options.common.wants(&format!("puts: {}", row.peer)))
+        .collect())
 }
 
 /// The circumstances of a round.

@@ -23,10 +23,16 @@ pub(super) fn of_puts() -> Vec<Peer> {
         }
     };
     let note = "shards as by default, the hash of hashbrown";
-    let two = Peer::of_puts("dashmap, two threads", note, Box::new(dashmap(THREADS)));
+    let two_note =
+        "as dashmap; keys are divided by their last bit, so that the threads meet in all shards";
+    let two = Peer::of_puts("dashmap, two threads", two_note, Box::new(dashmap(THREADS)));
     let two = two.on_threads(THREADS, Box::new(|key| (key % THREADS as u64) as usize));
     vec![
-        Peer::of_puts("hashbrown", "the map of the standard library", Box::new(hashbrown)),
+        Peer::of_puts(
+            "hashbrown",
+            "the table of the standard library, with the hash of hashbrown",
+            Box::new(hashbrown),
+        ),
         Peer::of_puts("dashmap", note, Box::new(dashmap(1))),
         two.without_curve(),
     ]

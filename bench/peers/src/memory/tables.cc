@@ -157,6 +157,10 @@ extern "C" void *berkeley_new(std::uint64_t cache_bytes, std::uint32_t keys, int
         const auto whole = static_cast<u_int32_t>(cache_bytes / GIB), rest = static_cast<u_int32_t>(cache_bytes % GIB);
         *code = database->set_cachesize(database, whole, rest, 1);
     }
+    // The number of keys counts only with the number of keys of a page: 4 KiB of them with 8 + 43 bytes each.
+    if (*code == 0) {
+        *code = database->set_h_ffactor(database, 60);
+    }
     if (*code == 0) {
         *code = database->set_h_nelem(database, keys);
     }

@@ -87,12 +87,15 @@ fn the_map_names_every_folder_and_fits_its_page() {
     assert!(map.lines().count() <= 300, "a map that is too long is not read");
     for name in CRATES {
         let root = format!("crates/{name}/src");
-        assert!(map.contains(&format!("`crates/{name}`")), "ARCHITECTURE.md does not name {name}");
+        let (_, part) = map
+            .split_once(&format!("| `crates/{name}`: "))
+            .unwrap_or_else(|| panic!("ARCHITECTURE.md has no table of {name}"));
+        let part = part.split("| `crates/").next().expect("a text has a first part");
         for path in files(&root) {
             let (folder, _) = path.rsplit_once('/').expect("it is in the folder");
             let folder = folder.strip_prefix(&root).expect("it is in the folder");
             let folder = folder.trim_start_matches('/');
-            let is_named = folder.is_empty() || map.contains(&format!("`{folder}`"));
+            let is_named = folder.is_empty() || part.contains(&format!("`{folder}`"));
             assert!(is_named, "ARCHITECTURE.md does not name {folder} of {name}");
         }
     }

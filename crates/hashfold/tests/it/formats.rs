@@ -1,7 +1,7 @@
 //! `docs/formats` agrees with the code: the byte tables are equal, word for word, and the worked
 //! example equals the files of a build.
 
-use crate::documents::CRATES;
+use crate::documents::{CRATES, files, text};
 use hashfold::{
     Env, Seed,
     io::{Access, Disk, MemoryDisk, read_all},
@@ -9,35 +9,7 @@ use hashfold::{
     table::{TableBuilder, TableOptions},
     work::Watch,
 };
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn text(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// Returns all files below `folder` with this suffix.
-fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path, ending));
-        } else if path.to_string_lossy().ends_with(ending) {
-            found.push(path);
-        }
-    }
-    found
-}
+use std::{collections::BTreeSet, fmt::Write as _, path::Path, sync::Arc};
 
 /// Returns the tables in the module documentation of a file.
 fn tables(source: &str) -> Vec<String> {
@@ -73,33 +45,36 @@ fn pages(source: &str) -> BTreeSet<String> {
 fn the_byte_tables_of_the_sources_stand_in_the_pages_that_they_name() {
     let mut checked = BTreeSet::new();
     for name in CRATES {
-        for path in files(&repository().join("crates").join(name).join("src"), ".rs") {
+        let sources = files(&format!("crates/{name}/src")).into_iter();
+        for path in sources.filter(|path| path.ends_with(".rs")) {
             let source = text(&path);
             for page in pages(&source) {
-                let document = text(&repository().join(format!("docs/formats/{page}.md")));
+                let document = text(&format!("docs/formats/{page}.md"));
                 for table in tables(&source) {
                     assert!(
                         document.contains(&table),
-                        "docs/formats/{page}.md lacks this table of {}:\n{table}",
-                        path.display()
+                        "docs/formats/{page}.md lacks this table of {path}:\n{table}"
                     );
                     checked.insert(page.clone());
                 }
             }
         }
     }
-    for path in files(&repository().join("docs/formats"), ".md") {
-        let page = path.file_stem().unwrap().to_string_lossy().into_owned();
-        assert!(checked.contains(&page), "no source file has a table of docs/formats/{page}.md");
+    for path in files("docs/formats") {
+        let page = path.strip_prefix("docs/formats/").and_then(|path| path.strip_suffix(".md"));
+        assert!(
+            page.is_some_and(|page| checked.contains(page)),
+            "no source file has a table of {path}"
+        );
     }
 }
 
 /// The files that encode a store contain its byte tables.
 #[test]
 fn the_byte_tables_of_stores_stand_in_their_page() {
-    let document = text(&repository().join("docs/formats/store.md"));
+    let document = text("docs/formats/store.md");
     for (name, count) in [("version", 2), ("pointer", 1), ("tree", 2), ("delta", 3)] {
-        let source = text(&repository().join(format!("crates/hashfold/src/store/{name}.rs")));
+        let source = text(&format!("crates/hashfold/src/store/{name}.rs"));
         assert_eq!(pages(&source), BTreeSet::from(["store".to_owned()]), "{name}");
         assert_eq!(tables(&source).len(), count, "{name}");
         for table in tables(&source) {
@@ -157,7 +132,7 @@ fn the_worked_example_is_what_a_build_writes() {
     ];
     let mut missing = String::new();
     for (page, file, start) in examples {
-        let document = text(&repository().join(format!("docs/formats/{page}.md")));
+        let document = text(&format!("docs/formats/{page}.md"));
         let dump = hexdump(&file[start..start + BLOCK], start);
         if !document.contains(&format!("```text\n{dump}```\n")) {
             writeln!(missing, "docs/formats/{page}.md lacks this example:\n{dump}").unwrap();
