@@ -209,12 +209,17 @@ fn rounded(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }
 
+/// Returns the figures of all summaries, those of chains, too.
+fn all_summaries(stats: &Stats) -> impl Iterator<Item = &SummaryStats> {
+    stats.summaries.iter().chain(stats.chains.iter().flat_map(|chains| &chains.summaries))
+}
+
 fn open_groups(stats: &Stats) -> u64 {
-    stats.summaries.iter().map(|summary| summary.open_groups).sum()
+    all_summaries(stats).map(|summary| summary.open_groups).sum()
 }
 
 fn open_bytes(stats: &Stats) -> u64 {
-    stats.summaries.iter().map(|summary| summary.open_bytes).sum()
+    all_summaries(stats).map(|summary| summary.open_bytes).sum()
 }
 
 fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {

@@ -30,6 +30,27 @@ pub(crate) struct Opened {
     entries: BTreeMap<String, DataConfig>,
 }
 
+/// Refuses a data set in memory that is saved to the folder of another one: each would be saved without the changes of
+/// the other.
+fn check_own_folder<'a>(
+    name: &str,
+    entry: &DataConfig,
+    mut others: impl Iterator<Item = (&'a String, &'a DataConfig)>,
+) -> Result<(), StartError> {
+    let is_saved = !entry.path.as_os_str().is_empty();
+    let found = others.find(|(other, it)| {
+        is_saved && *other != name && it.is_in_memory() && it.path == entry.path
+    });
+    match found {
+        Some((other, _)) => Err(wrong(format!(
+            "data set \"{name}\": the data set in memory \"{other}\" is saved to {} already; remove it first, and \
+             add this one after another reload",
+            entry.path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// What a server serves, and to whom: replaced as a whole when the configuration is read again.
 #[derive(Debug)]
 pub(crate) struct Served {
@@ -97,6 +118,8 @@ impl Opened {
                 )));
             }
             before.map_or(Ok(()), |before| before.check_not_in_memory(name))?;
+            let others = config.data.iter().chain(before.iter().flat_map(|before| &before.entries));
+            check_own_folder(name, entry, others)?;
             let data = DataSet::open_memory(name, memory_settings(config, entry), (env, memory));
             self.data.insert(name.to_owned(), Arc::new(data.map_err(StartError::Data)?));
             return Ok(());

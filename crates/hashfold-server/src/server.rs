@@ -391,6 +391,9 @@ impl Server {
             false => None,
         };
         filters.iter().try_for_each(|filter| filter.flush()).map_err(StartError::Data)?;
+        // What cannot be saved stays; changes from now on are saved at the end.
+        let mut in_memory = data.iter().filter_map(|data| data.memory());
+        in_memory.try_for_each(|memory| memory.save_changes()).map_err(StartError::Data)?;
         if let Some(Following { thread, stop }) = following.take_if(|_| follows_others) {
             self.join(vec![thread], &stop);
             shared.deployment.iter().for_each(Deployment::show_none);

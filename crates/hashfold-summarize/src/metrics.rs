@@ -1,7 +1,7 @@
 //! The figures of a run in the text format of Prometheus, for a file and for a port.
 
 use crate::run::StreamStats;
-use hashfold::pipeline::SummaryStats;
+use hashfold::pipeline::{ChainsStats, SummaryStats};
 use std::fmt::{Display, Write as _};
 
 /// The kind of a figure: a number that only grows while a run lasts, or one of this moment.
@@ -29,6 +29,7 @@ impl Figures {
         let (mut text, streams) = (Text(String::new()), &self.streams[..]);
         totals(&mut text, streams);
         summaries(&mut text, streams);
+        chains(&mut text, streams);
         queues(&mut text, streams);
         workers(&mut text, streams);
         let help = "Memory that is reserved for the groups of windows that have not ended.";
@@ -100,7 +101,7 @@ fn totals(text: &mut Text, streams: &[StreamStats]) {
     add("rejected_total", Counter, "Frames that are no events.", |it| it.stats.totals.rejected);
     let help = "Events whose time is too far ahead of the clock.";
     add("events_ahead_total", Counter, help, |it| it.stats.totals.ahead);
-    let help = "Events that no summary takes.";
+    let help = "Events that neither summaries nor chains take.";
     add("events_unrouted_total", Counter, help, |it| it.stats.totals.unrouted);
     add("connections", Gauge, "Connections that are open.", |it| it.connections as u64);
     let help = "Connections that ended with an error.";
@@ -112,7 +113,10 @@ fn summaries(text: &mut Text, streams: &[StreamStats]) {
     let mut add = |name, kind, help, value: fn(&SummaryStats) -> u64| {
         text.family(name, kind, help);
         for stream in streams {
-            for (summary, stats) in stream.summaries.iter().zip(&stream.stats.summaries) {
+            let of_chains = stream.chains.iter().zip(&stream.stats.chains);
+            let of_chains = of_chains.flat_map(|((_, names), it)| names.iter().zip(&it.summaries));
+            let summaries = stream.summaries.iter().zip(&stream.stats.summaries);
+            for (summary, stats) in summaries.chain(of_chains) {
                 let labels: [(&str, &dyn Display); 2] =
                     [("stream", &stream.name), ("summary", summary)];
                 text.line(name, &labels, value(stats));
@@ -130,6 +134,32 @@ fn summaries(text: &mut Text, streams: &[StreamStats]) {
     add("open_groups", Gauge, "Groups in open windows.", |it| it.open_groups);
     let help = "Memory of the groups in windows that have not ended.";
     add("open_bytes", Gauge, help, |it| it.open_bytes);
+}
+
+fn chains(text: &mut Text, streams: &[StreamStats]) {
+    use Kind::{Counter, Gauge};
+    let mut add = |name, kind, help, value: fn(&ChainsStats) -> u64| {
+        text.family(name, kind, help);
+        for stream in streams {
+            for ((chains, _), stats) in stream.chains.iter().zip(&stream.stats.chains) {
+                let labels: [(&str, &dyn Display); 2] =
+                    [("stream", &stream.name), ("chains", chains)];
+                text.line(name, &labels, value(stats));
+            }
+        }
+    };
+    add("touches_total", Counter, "Touches that were appended to chains.", |it| it.touches);
+    add("conversions_total", Counter, "Conversions that were shared out.", |it| it.conversions);
+    let help = "Conversions without a touch.";
+    add("conversions_direct_total", Counter, help, |it| it.direct);
+    let help = "Touches and conversions that came too late.";
+    add("chains_late_total", Counter, help, |it| it.late);
+    add("chains_no_user_total", Counter, "Events without a user.", |it| it.no_user);
+    let help = "Events whose user or channel is too long.";
+    add("chains_too_long_total", Counter, help, |it| it.too_long);
+    add("chains_dumps_total", Counter, "Dumps of chains.", |it| it.dumps);
+    add("chains_users", Gauge, "Users with a chain in memory.", |it| it.users);
+    add("chains_bytes", Gauge, "Memory of chains.", |it| it.bytes);
 }
 
 fn queues(text: &mut Text, streams: &[StreamStats]) {

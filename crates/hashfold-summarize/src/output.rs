@@ -5,7 +5,7 @@ use hashfold::{
     Env, Result, Seed, Store, StoreOptions, TableBuilder, TableOptions,
     pipeline::{Sink, Window},
     run::{SortOptions, VecRun},
-    store::{Attributes, Batch, UpdateMode, VersionFacts},
+    store::{Attributes, Batch, Pointer, UpdateMode, VersionFacts, VersionName},
     work::Watch,
 };
 use hashfold_rows::{Schema, utc};
@@ -46,8 +46,9 @@ pub(crate) fn window_name(span: Option<(i64, i64)>) -> String {
 
 /// Returns a time as in RFC 3339; times before 1970 are those of 1970.
 pub(crate) fn time(time_ms: i64) -> String {
-    let text = utc(u64::try_from(time_ms.div_euclid(1000)).unwrap_or(0));
-    match time_ms.rem_euclid(1000) {
+    let time_ms = time_ms.max(0).unsigned_abs();
+    let text = utc(time_ms / 1000);
+    match time_ms % 1000 {
         0 => text,
         ms => format!("{}.{ms:03}Z", text.trim_end_matches('Z')),
     }
@@ -94,7 +95,8 @@ impl Sink for StoreSink {
 }
 
 /// Publishes a version of a store with the entries that `fill` puts into a batch, and no others. The last attribute says what
-/// the version is of: if `continues`, and there is a version with this attribute, nothing is done.
+/// the version is of: if `continues`, and there is a version with this attribute, no other is made; it is published if a
+/// crash came before that.
 pub(crate) fn publish(
     env: &Env,
     folder: &Path,
@@ -106,12 +108,18 @@ pub(crate) fn publish(
     let store = Store::open_or_create_with(folder, options)?;
     let mut writer = store.writer()?;
     let own = attributes.last();
-    for number in &writer.pointer().versions.clone() {
+    let is_own = |name: &VersionName| {
         // A damaged version is found by `hashfold verify`.
-        let Ok(info) = writer.version(number.number) else { continue };
-        if continues && info.attributes.iter().any(|attribute| Some(attribute) == own) {
-            return Ok(());
-        }
+        let info = writer.version(name.number);
+        info.is_ok_and(|info| info.attributes.iter().any(|attribute| Some(attribute) == own))
+    };
+    if let Some(VersionName { number, .. }) =
+        writer.pointer().versions.iter().find(|name| continues && is_own(name)).copied()
+    {
+        let Pointer { current, published, bad, .. } = writer.pointer();
+        let was_current =
+            *current == Some(number) || published.contains(&number) || bad.contains(&number);
+        return if was_current { Ok(()) } else { writer.publish(number) };
     }
     for (name, value) in attributes {
         writer.set_attribute(&name, value);

@@ -48,10 +48,9 @@ impl Publisher {
         config: &Config,
         env: &Env,
         memory: &MemoryBudget,
-        streams: Vec<StreamStats>,
     ) -> Result<Publisher, SummarizeError> {
         let figures = Figures {
-            streams,
+            streams: Vec::new(),
             memory_reserved: memory.reserved(),
             memory_max: config.memory,
             file_failures: 0,
@@ -103,8 +102,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes the last figures, in the file, too.
-    pub(crate) fn publish_last(&mut self, streams: &[StreamStats]) {
+    /// Publishes figures, in the file, too.
+    pub(crate) fn publish_now(&mut self, streams: &[StreamStats]) {
         self.next = Duration::ZERO;
         self.publish(streams);
     }

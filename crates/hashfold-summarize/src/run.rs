@@ -99,12 +99,14 @@ impl Run {
         }
         let (mut lanes, halt) = (Vec::new(), Arc::<AtomicBool>::default());
         let memory = config.memory.map_or_else(MemoryBudget::unlimited, MemoryBudget::new);
+        // Before the first event, so that a run that cannot publish has no results.
+        let mut publisher = Publisher::start(config, env, &memory)?;
         for stream in &config.streams {
-            lanes.push(Lane::start((config, &memory), stream, env, &halt)?);
+            let lane = Lane::start((config, &memory), stream, env, &halt);
+            lanes.push(lane.inspect_err(|_| halt.store(true, Ordering::Relaxed))?);
         }
-        let stats = lanes.iter().map(Lane::stats).collect();
-        let publisher = Publisher::start(config, env, &memory, stats)
-            .inspect_err(|_| halt.store(true, Ordering::Relaxed))?;
+        let stats: Vec<StreamStats> = lanes.iter().map(Lane::stats).collect();
+        publisher.publish_now(&stats);
         Ok(Run {
             lanes,
             env: env.clone(),
@@ -174,7 +176,7 @@ impl Run {
         let lanes = std::mem::take(&mut self.lanes);
         let ends = lanes.into_iter().map(|lane| lane.end(&self.env, is_stopped));
         let stats = ends.collect::<Result<Vec<StreamStats>, SummarizeError>>()?;
-        self.publisher.publish_last(&stats);
+        self.publisher.publish_now(&stats);
         Ok(stats)
     }
 }
@@ -222,6 +224,10 @@ impl Lane {
             reading: Arc::default(),
             failure: Arc::default(),
         };
+        if !continues {
+            // A run that is killed before its next checkpoint knows then what it has published.
+            lane.save(env)?;
+        }
         lane.listen()?;
         lane.read_files(positions, stop)?;
         Ok(lane)

@@ -1,7 +1,7 @@
 //! `INFO`, and the memory of a server.
 
 use super::{
-    entry::{Call, Command, Group, Run, Work},
+    entry::{Call, Command, Flag, Group, Run, Work},
     table::TABLE,
 };
 use crate::{
@@ -49,7 +49,9 @@ pub(super) const MEMORY_PURGE: Command = Command::new(
     Group::Server,
     "Moves values in memory together, so that there is room for others.",
     Run::Job(memory_purge),
-);
+)
+// It takes as long as there are values, and a transaction runs alone.
+.with(Flag::NoMulti);
 
 fn memory_purge(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let memory = call.session.view()?.and_then(|view| view.memory().cloned());

@@ -579,10 +579,22 @@ fn a_data_set_in_memory_stays_when_the_configuration_is_read_again() {
         "{error}"
     );
     client.check("APPEND a 1", "3");
+    // Under another name, it would begin without these changes.
+    let renamed = file("64MiB", lines).replace("clicks", "visits");
+    let error = server.reload(&config(&home, &renamed)).unwrap_err();
+    assert!(error.to_string().contains("is saved to"), "{error}");
+    client.check("SAVE", "+OK");
+    client.check("APPEND a 1", "4");
+    // It cannot be saved while another program writes to its store, and stays.
+    let store = Store::open(home.path("saved")).unwrap();
+    let writer = store.writer().unwrap();
+    assert!(server.reload(&config(&home, table)).is_err());
+    client.check("APPEND a 1", "5");
+    drop(writer);
     server.reload(&config(&home, table)).unwrap();
     assert!(client.call("APPEND a 1").starts_with("-ERR data set clicks is no longer served"));
     server.reload(&config(&home, &format!("{}{table}", file("128MiB", lines)))).unwrap();
-    Client::of(&server).check("GET a", "\"111\"");
+    Client::of(&server).check("GET a", "\"11111\"");
 }
 
 #[test]
@@ -603,6 +615,9 @@ fn what_cannot_be_served_in_memory_is_refused_at_the_start() {
         assert!(error.to_string().contains(expected), "{error}");
         assert!(Server::check(&config(&home, &file("64MiB", lines)), &Env::system()).is_err());
     }
+    let one = file("64MiB", "path = 'saved'");
+    let other = "[data.visits]\nkind = 'memory'\nmemory = '64MiB'\npath = 'saved'\n";
+    assert!(refused(&format!("{one}{other}")).to_string().contains("is saved to"));
     let text = format!("memory = '100MiB'\n{}", file("100MiB", ""));
     assert!(refused(&text).to_string().contains("bytes of memory"));
     let text = format!("cluster = 'emulated'\n{}", file("64MiB", ""));

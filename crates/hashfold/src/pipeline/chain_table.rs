@@ -93,17 +93,13 @@ impl ChainTable {
         is_due.then(|| period * dump_ms)
     }
 
-    /// Removes chains that are too old, once while the age of a chain passes.
+    /// Removes chains that are too old, once while the time passes for which a chain is kept.
     ///
     /// # Errors
     /// Those of a snapshot.
     pub(super) fn advance(&mut self, now_ms: i64) -> Result<()> {
         let swept_ms = *self.swept_ms.get_or_insert(now_ms);
-        if now_ms.saturating_sub(swept_ms) >= self.chains.age_ms_max {
-            self.sweep(now_ms)
-        } else {
-            Ok(())
-        }
+        if now_ms.saturating_sub(swept_ms) >= self.kept_ms() { self.sweep(now_ms) } else { Ok(()) }
     }
 
     /// Makes the user of an event the current one; returns whether there is one.
@@ -154,11 +150,16 @@ impl ChainTable {
     }
 
     fn may_sweep(&self, now_ms: i64) -> bool {
-        let pause_ms = self.chains.age_ms_max / SWEEPS_AN_AGE;
+        let pause_ms = self.kept_ms() / SWEEPS_AN_AGE;
         self.swept_ms.is_none_or(|swept_ms| now_ms.saturating_sub(swept_ms) >= pause_ms)
     }
 
-    /// Removes the chains that have only touches that are too old.
+    /// Returns the time for which a touch is kept, in milliseconds.
+    fn kept_ms(&self) -> i64 {
+        self.chains.age_ms_max.saturating_add(self.chains.lateness_ms)
+    }
+
+    /// Removes the chains that have only touches that are too old. Without the memory for that, they stay.
     fn sweep(&mut self, now_ms: i64) -> Result<()> {
         self.swept_ms = Some(now_ms);
         let oldest_ms = self.chains.oldest_ms(now_ms);
@@ -171,7 +172,10 @@ impl ChainTable {
                 user.clear();
                 user.extend_from_slice(entry.key);
                 // Its group was read, so that this needs no memory, unless a dump is being read.
-                self.table.remove(&user).map_err(|error| self.exhausted(error))?;
+                match self.table.remove(&user) {
+                    Err(error) if is_memory(&error) => break,
+                    removed => removed?,
+                };
             }
         }
         drop(run);
@@ -222,7 +226,12 @@ impl ChainTable {
         self.stats.conversions += 1;
         self.stats.direct += u64::from(is_direct);
         if self.chains.restarts {
-            self.table.remove(&self.user).map_err(|error| self.exhausted(error))?;
+            let mut removed = self.table.remove(&self.user);
+            if removed.as_ref().is_err_and(is_memory) && self.may_sweep(now_ms) {
+                self.sweep(now_ms)?;
+                removed = self.table.remove(&self.user);
+            }
+            removed.map_err(|error| self.exhausted(error))?;
         }
         Ok(())
     }

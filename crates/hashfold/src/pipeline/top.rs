@@ -141,9 +141,13 @@ impl Top {
         for _ in 0..len {
             let value = cut(fields.sized_bytes()?).into();
             let counter = fields.varint()?;
-            // Sums of such counts do not overflow.
-            if counter > u64::MAX >> 1 || offset > u64::MAX >> 1 {
-                return Err(Error::field("count of a value", "less than 2^63", counter));
+            // Sums of so many such counts, and of as many events as there are, do not overflow.
+            if counter > u64::MAX >> 16 || offset > u64::MAX >> 16 {
+                return Err(Error::field(
+                    "count of a value",
+                    "less than 2^48",
+                    counter.max(offset),
+                ));
             }
             counters.insert(value, counter);
         }

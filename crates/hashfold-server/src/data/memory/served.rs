@@ -74,14 +74,18 @@ pub(crate) struct ServedMemory {
     options: MemoryOptions,
     /// The table: another one after all keys were deleted.
     table: ArcSwap<AppendTable>,
+    /// Number of times that all keys were deleted.
+    cleared: Arc<AtomicU64>,
     /// Held by changes of one key each together, and by everything else that must run alone.
     gate: RwLock<()>,
     watches: Watches,
     schema: Schema,
     /// Number of changes.
     changes: AtomicU64,
-    /// Number of changes when the data were saved last; held while they are saved.
-    saved: Mutex<u64>,
+    /// Number of changes when the data were saved last.
+    saved: AtomicU64,
+    /// Held while the data are saved.
+    saving: Mutex<()>,
     /// Whether the data set has ended, and takes no change any more.
     is_closed: Arc<AtomicBool>,
     is_compacting: AtomicBool,
@@ -99,7 +103,7 @@ impl ServedMemory {
         (env, memory): (&Env, &MemoryBudget),
     ) -> Result<ServedMemory> {
         let sorting = if settings.path.is_some() { SORT_BYTES } else { 0 };
-        let reserved = memory.reserve((settings.memory_bytes + sorting) as u64)?;
+        let reserved = memory.reserve(settings.memory_bytes.saturating_add(sorting) as u64)?;
         // Jobs of clients never keep its own waiting, and the last of these may end after the server.
         let env = Env { executor: Threads::shared(), ..env.clone() };
         let source = Source::open(&env, &settings)?;
@@ -120,11 +124,13 @@ impl ServedMemory {
             env,
             options,
             table: ArcSwap::from_pointee(table),
+            cleared: Arc::default(),
             gate: RwLock::default(),
             watches: Watches::default(),
             schema,
             changes: AtomicU64::new(0),
-            saved: Mutex::new(0),
+            saved: AtomicU64::new(0),
+            saving: Mutex::default(),
             is_closed: Arc::default(),
             is_compacting: AtomicBool::new(false),
             _memory: reserved,
@@ -183,7 +189,7 @@ impl ServedMemory {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps all other commands from running, as long as the result exists, but lookups of one key each.
+    /// Keeps all other commands from running, as long as the result exists, but those that go through all keys.
     pub(crate) fn begin_alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,6 +251,7 @@ impl ServedMemory {
         // The memory of the old table is beside the limit of the new one, until it is given back.
         let empty = new_table(&self.options, &self.settings)?;
         let old = self.table.swap(Arc::new(empty));
+        self.cleared.fetch_add(1, SeqCst);
         let watched = self.watches.keys();
         watched.iter().filter(|key| old.contains(key)).for_each(|key| self.watches.note(key));
         self.env.executor.spawn(Box::new(move || drop(old)));
@@ -281,9 +288,7 @@ impl ServedMemory {
 
     /// Returns the number of changes that are not saved.
     pub(crate) fn unsaved(&self) -> u64 {
-        let changes = self.changes.load(Relaxed);
-        // While it is saved, nobody knows.
-        self.saved.try_lock().map_or(changes, |saved| changes.saturating_sub(*saved))
+        self.changes.load(SeqCst).saturating_sub(self.saved.load(SeqCst))
     }
 
     /// Saves the data at this moment as a version; changes go on meanwhile. Returns the number of the version.
@@ -294,8 +299,7 @@ impl ServedMemory {
         if let Some(reason) = self.refusal() {
             return Err(format!("ERR {} has nothing to save: {reason}", self.name));
         }
-        let saved = self.lock_saved();
-        match self.save_now(saved) {
+        match self.save_now(self.lock_saving()) {
             Ok(Some(number)) => Ok(number),
             Ok(None) => Err(format!("ERR {} has no `path` to be saved to", self.name)),
             Err(error) => Err(format!("MISCONF {} cannot be saved: {error}", self.name)),
@@ -303,16 +307,28 @@ impl ServedMemory {
     }
 
     /// Saves the data; returns the number of the version, or `None` if there is no store to save to.
-    fn save_now(&self, mut saved: MutexGuard<'_, u64>) -> Result<Option<u64>> {
+    fn save_now(&self, _saving: MutexGuard<'_, ()>) -> Result<Option<u64>> {
         let Some(folder) = &self.settings.path else { return Ok(None) };
         let changes = self.changes.load(SeqCst);
         let number = save(&self.env, folder, &self.table(), &self.schema)?;
-        *saved = changes;
+        self.saved.store(changes, SeqCst);
         Ok(Some(number))
     }
 
-    fn lock_saved(&self) -> MutexGuard<'_, u64> {
-        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_saving(&self) -> MutexGuard<'_, ()> {
+        self.saving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Saves the data if they have changed since they were saved last, and if there is a store to save them to.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub(crate) fn save_changes(&self) -> Result<()> {
+        let saving = self.lock_saving();
+        match self.refusal().is_some() || self.unsaved() == 0 {
+            true => Ok(()),
+            false => self.save_now(saving).map(drop),
+        }
     }
 
     /// Moves values together, so that pages become free for values of other sizes.
@@ -320,12 +336,17 @@ impl ServedMemory {
     /// # Errors
     /// `Memory` if there is none for moving values; `Stopped` if the data set has ended.
     pub(crate) fn compact(&self) -> Result<()> {
-        let is_closed = self.is_closed.clone();
-        let progress = Progress::new(move |_| match is_closed.load(Relaxed) {
+        let (cleared, is_closed) = (self.cleared.clone(), self.is_closed.clone());
+        // Before the table: if it is cleared between, a new table is not compacted, which needs none.
+        let number = cleared.load(SeqCst);
+        let table = self.table();
+        // A table whose keys were all deleted is given back the sooner.
+        let is_over = move || is_closed.load(Relaxed) || cleared.load(SeqCst) != number;
+        let progress = Progress::new(move |_| match is_over() {
             true => Err(ErrorKind::Stopped.into()),
             false => Ok(()),
         });
-        self.table().compact(&progress)
+        table.compact(&progress)
     }
 
     /// Begins to compact the table in the background if its pages take half of the memory, and less than three quarters of
@@ -352,11 +373,7 @@ impl ServedMemory {
         let alone = self.begin_alone();
         self.is_closed.store(true, SeqCst);
         drop(alone);
-        let saved = self.lock_saved();
-        match self.refusal().is_some() || self.changes.load(SeqCst) == *saved {
-            true => Ok(()),
-            false => self.save_now(saved).map(drop),
-        }
+        self.save_changes()
     }
 }
 
