@@ -30,6 +30,7 @@ pub(super) const COLUMNS: &[Column] = &[
     Column::new("multi_get_cpu_us", 1),
     Column::new("multi_get_reads", 3),
     Column::drawn("update_per_s", 0, "Uniform updates, per second; more is better"),
+    Column::new("update_percent", 1),
     Column::new("update_cpu_us", 2),
     Column::new("update_reads", 4),
     Column::new("update_writes", 4),

@@ -54,7 +54,7 @@ pub struct Options {
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: u64,
     /// Maximum time of the load, in seconds; the rest is loaded without a clock and without the limit.
-    #[arg(long, default_value_t = 30.0)]
+    #[arg(long, default_value_t = 20.0)]
     pub load_seconds: f64,
     /// Maximum time of each other phase, in seconds.
     #[arg(long, default_value_t = 5.0)]

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A clock stops when all changes are durable and no work in the background is left. An engine that
-//! does not load or update all in time does the rest without its memory limit and without a clock,
-//! so that the next phases find the same entries in all engines.
+//! does not load all in time does the rest without its memory limit and without a clock, so that the next
+//! phases find as many entries in all engines. Updates stop at their time; space after them is that of as many
+//! as there were.
 
 use super::{
     Options, Place, commits,
@@ -84,7 +85,9 @@ impl Scene<'_> {
         let payload = (done.count * ENTRY_SIZE) as f64;
         (self.say)("load_write_amplification", done.written_bytes as f64 / payload);
         self.say_changes("load", &done);
-        self.change_rest((done.count, all), &|_, i| i)?;
+        if done.count < all {
+            self.load_rest((done.count, all))?;
+        }
         self.say_space("loaded")
     }
 
@@ -92,8 +95,8 @@ impl Scene<'_> {
         let all = self.options.operations;
         let uniform = |entries: &Entries, i: u64| entries.pick(i, 1);
         let done = self.change((0, all), self.options.seconds, &uniform)?;
+        (self.say)("update_percent", done.count as f64 / all as f64 * 100.0);
         self.say_changes("update", &done);
-        self.change_rest((done.count, all), &uniform)?;
         self.say_space("updated")?;
         let zipf = Zipf::new(self.entries.count());
         let skewed = |_: &Entries, i: u64| zipf.pick(mix(!i));
@@ -134,16 +137,9 @@ impl Scene<'_> {
         Ok(Done { count, cost, written_bytes, times: clock.times })
     }
 
-    /// Puts the rest of values that a phase had no time for.
-    fn change_rest(
-        &mut self,
-        range: (u64, u64),
-        number: &dyn Fn(&Entries, u64) -> u64,
-    ) -> Result<()> {
-        if range.0 == range.1 {
-            return Ok(());
-        }
-        self.without_limit(|scene| scene.change(range, f64::from(u32::MAX), number).map(drop))
+    /// Loads the entries that there was no time for.
+    fn load_rest(&mut self, range: (u64, u64)) -> Result<()> {
+        self.without_limit(|scene| scene.change(range, f64::from(u32::MAX), &|_, i| i).map(drop))
     }
 
     /// Does work without the memory limit.

@@ -46,14 +46,14 @@ pub use self::alone::run_alone;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Number of keys that are put.
-    #[arg(long, default_value_t = 100_000_000, value_parser = clap::value_parser!(u32).range(1000..))]
+    /// Number of keys that are put. Tables that double are as full with 50 million as with 100 million.
+    #[arg(long, default_value_t = 50_000_000, value_parser = clap::value_parser!(u32).range(1000..))]
     pub keys: u32,
     /// Number of lookups of present keys, and of absent ones.
     #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub gets: u64,
     /// Divides the number of keys of the posts' appends, 78.2 million, by this number.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=78_200))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=78_200))]
     pub scale: u32,
     /// Number of puts, or of appended records, in a part whose time is measured.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]

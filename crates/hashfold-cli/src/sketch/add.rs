@@ -177,15 +177,21 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
 impl AddArgs {
     /// Adds the keys of the sketch that others have put in the place of this one meanwhile.
     fn unite(&self, image: &mut Image, now: Option<Vec<u8>>) -> Result<()> {
-        let Some(bytes) = now else { return Ok(()) };
-        let other = file::decode(&self.sketch, bytes, None)?;
-        if let (Image::Hashfold(sketch), Image::Hashfold(other)) = (image, &other) {
-            return sketch.union(other, &self.sketch);
-        }
-        // The bytes of other programs depend on the order of the keys.
+        let what = match now {
+            // The sketch has keys of the file that is gone.
+            None => "removed",
+            Some(bytes) => {
+                let other = file::decode(&self.sketch, bytes, None)?;
+                if let (Image::Hashfold(sketch), Image::Hashfold(other)) = (image, &other) {
+                    return sketch.union(other, &self.sketch);
+                }
+                // The bytes of other programs depend on the order of the keys.
+                "changed"
+            }
+        };
         let path = self.sketch.display();
         let message =
-            format!("{path}: was changed by another command meanwhile; add the keys again");
+            format!("{path}: was {what} by another command meanwhile; add the keys again");
         Err(Failure { exit: Exit::Busy, message })
     }
 

@@ -168,12 +168,15 @@ pub(super) fn compare(
             sketches.len()
         )));
     };
-    match (first, other) {
-        (AnySketch::Hll(a), AnySketch::Hll(b)) => {
-            let joint = sketch::joint(a, b)?;
-            Ok(Together::Joint(joint, Some(sketch::inclusion_exclusion(a, b)?.intersection)))
+    let compared = match (first, other) {
+        (AnySketch::Hll(a), AnySketch::Hll(b)) => sketch::joint(a, b).and_then(|joint| {
+            let by_exclusion = sketch::inclusion_exclusion(a, b)?.intersection;
+            Ok(Together::Joint(joint, Some(by_exclusion)))
+        }),
+        (AnySketch::Ghll(a), AnySketch::Ghll(b)) => {
+            ghll::joint(a, b).map(|joint| Together::Joint(joint, None))
         }
-        (AnySketch::Ghll(a), AnySketch::Ghll(b)) => Ok(Together::Joint(ghll::joint(a, b)?, None)),
-        (first, other) => Err(first.does_not_fit(other, path)),
-    }
+        (first, other) => return Err(first.does_not_fit(other, path)),
+    };
+    Ok(compared.map_err(|error| error.at(&Place::file(path)))?)
 }

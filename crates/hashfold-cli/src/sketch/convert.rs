@@ -11,7 +11,10 @@ use crate::{
     stop::Stop,
 };
 use clap::Args;
-use hashfold::sketch::{PRECISION_MAX, PRECISION_MIN};
+use hashfold::{
+    error::Place,
+    sketch::{PRECISION_MAX, PRECISION_MIN},
+};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -24,7 +27,7 @@ pub(crate) struct ConvertArgs {
     /// File of the sketch
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// File to write; may be the same
+    /// File to write; may be the same. A sketch that is there is replaced
     #[arg(value_name = "OUT")]
     out: PathBuf,
     /// Format to write
@@ -49,7 +52,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Exit> {
     if let Some(precision) = args.precision
         && image.precision()?.is_some_and(|old| old != precision)
     {
-        image = Image::Hashfold(image.to_sketch()?.downsize(precision)?);
+        let sketch = image.to_sketch()?.downsize(precision);
+        let at = |error: hashfold::Error| error.at(&Place::file(&args.input));
+        image = Image::Hashfold(sketch.map_err(at)?);
     }
     let image = image.convert(args.to).map_err(|failure| Failure {
         message: format!("{}: {}", args.input.display(), failure.message),

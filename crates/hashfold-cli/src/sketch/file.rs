@@ -43,7 +43,23 @@ pub(super) fn read_bytes_if_any(path: &Path) -> Result<Option<Vec<u8>>> {
 
 /// Reads a sketch from the bytes of a file, in any of the formats.
 pub(super) fn decode(path: &Path, bytes: Vec<u8>, source: Option<Source>) -> Result<Image> {
+    let source = source.map_or_else(|| recognise(path, &bytes), Ok)?;
     Ok(Image::read(bytes, source).map_err(|error| error.at(&Place::file(path)))?)
+}
+
+/// Returns the format of a file, and refuses one that is no sketch.
+fn recognise(path: &Path, bytes: &[u8]) -> Result<Source> {
+    Source::of(bytes).ok_or_else(|| {
+        let begins = match bytes {
+            [] => "is empty".to_owned(),
+            _ => format!("begins with {}", preview::key(&bytes[..bytes.len().min(8)])),
+        };
+        Failure::usage(format!(
+            "{}: is no sketch: the file {begins}, expected one of Hashfold, Redis, PostgreSQL or Apache \
+             DataSketches",
+            path.display()
+        ))
+    })
 }
 
 /// Refuses a folder where a file of a sketch is expected; `hint` says what to do.
@@ -122,12 +138,15 @@ impl Target {
         read_bytes_if_any(&self.path)
     }
 
-    /// Replaces the file, or makes it. Durable when this returns. The permissions stay.
+    /// Replaces the sketch, or makes it; another file is refused. Durable when this returns. The permissions stay.
     ///
     /// A hidden file takes the bytes, with the permissions of the old file, and replaces it when it is complete.
     /// Symbolic links and other files of the user are not replaced. A crash may leave the hidden file, and the next
     /// command that writes this sketch removes it.
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
+        if let Some(old) = self.read_if_any()? {
+            recognise(&self.path, &old)?;
+        }
         let folder = self.path.parent().expect("a file is in a folder");
         let name = self.path.file_name().expect("the path is that of a file");
         let new = folder.join(hidden_name(name));

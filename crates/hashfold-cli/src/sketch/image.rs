@@ -68,21 +68,24 @@ pub(super) enum Image {
 }
 
 impl Source {
-    /// Returns the format that the first bytes tell. What nothing else has is one of Hashfold's own.
-    fn of(bytes: &[u8]) -> Source {
+    /// Returns the format that the first bytes tell; `None` if they are those of no sketch.
+    pub(super) fn of(bytes: &[u8]) -> Option<Source> {
         match bytes {
-            [b'H', b'Y', b'L', b'L', ..] => Source::Redis,
-            [0x11..=0x14, ..] | [b'\\', b'x', ..] => Source::Postgres,
-            [2 | 3 | 10, 1, 7, ..] => Source::Datasketches,
-            _ => Source::Hashfold,
+            [b'H', b'F', b'H', b'L', ..]
+            | [b'H', b'F', b'G', b'H', ..]
+            | [b'H', b'F', b'B', b'K', ..] => Some(Source::Hashfold),
+            [b'H', b'Y', b'L', b'L', ..] => Some(Source::Redis),
+            [0x11..=0x14, ..] | [b'\\', b'x', ..] => Some(Source::Postgres),
+            [2 | 3 | 10, 1, 7, ..] => Some(Source::Datasketches),
+            _ => None,
         }
     }
 }
 
 impl Image {
-    /// Reads a sketch, in a format that is given or recognised.
-    pub(super) fn read(bytes: Vec<u8>, source: Option<Source>) -> hashfold::Result<Image> {
-        Ok(match source.unwrap_or_else(|| Source::of(&bytes)) {
+    /// Reads a sketch in a format.
+    pub(super) fn read(bytes: Vec<u8>, source: Source) -> hashfold::Result<Image> {
+        Ok(match source {
             Source::Hashfold => Image::Hashfold(match &bytes[..] {
                 [b'H', b'F', b'G', b'H', ..] => AnySketch::Ghll(Ghll::from_bytes(&bytes)?),
                 [b'H', b'F', b'B', b'K', ..] => AnySketch::BottomK(BottomK::from_bytes(&bytes)?),

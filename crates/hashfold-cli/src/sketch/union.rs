@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// over all of them.
 #[derive(Args, Debug)]
 pub(crate) struct UnionArgs {
-    /// File or folder to write; may be one of the others
+    /// File or folder to write; may be one of the others. A sketch that is there is replaced
     #[arg(value_name = "OUT")]
     out: PathBuf,
     /// Files of sketches, or folders of tables of groups

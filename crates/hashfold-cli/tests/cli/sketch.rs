@@ -79,8 +79,17 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
         assert!(outcome.stderr.contains("a.hll"), "{outcome:?}");
     }
     assert_eq!(fs::read(work.path("a.hll")).unwrap(), bad);
-    fs::write(work.path("a.hll"), b"name,id\n").unwrap();
-    assert_eq!(work.run("sketch count a.hll").code, 4);
+    work.ok("sketch add good.hll x");
+    for (name, content) in [("rows.csv", "name,id\n"), ("empty", "")] {
+        fs::write(work.path(name), content).unwrap();
+        for command in ["count NAME", "add NAME x", "union NAME good.hll", "convert good.hll NAME"]
+        {
+            let outcome = work.run(&format!("sketch {}", command.replace("NAME", name)));
+            assert_eq!(outcome.code, 2, "{outcome:?}");
+            assert!(outcome.stderr.contains(&format!("{name}: is no sketch")), "{outcome:?}");
+        }
+        assert_eq!(fs::read(work.path(name)).unwrap(), content.as_bytes());
+    }
 }
 
 /// Returns rows `country,visitor` of CSV, and the number of visitors of each country.

@@ -85,6 +85,30 @@ fn intervals_of_one_set_hold_for_few_keys_and_many() {
     }
 }
 
+/// Sets of a few keys that share none to three of them.
+#[test]
+fn intervals_of_a_few_keys_have_the_whole_numbers() {
+    const ROUNDS: u32 = 300;
+    let random = SeededRandom::new(8);
+    for shared in 0..4 {
+        let mut hits = [0_u32; 6];
+        for _ in 0..ROUNDS {
+            let draw = |count: usize| (0..count).map(|_| random.next_u64()).collect::<Vec<u64>>();
+            let (shared, keys) = (draw(shared), [draw(10), draw(25)]);
+            let [a, b] = keys.map(|keys| [keys, shared.clone()].concat());
+            let found = joint(&hll(10, &a), &hll(10, &b)).unwrap();
+            let wide = ghll::joint(&larger(10, &a), &larger(10, &b)).unwrap();
+            let estimates = [found, wide].map(|it| [it.intersection, it.only_a, it.only_b]);
+            let truths = [shared.len(), 10, 25].map(|count| count as f64);
+            for (i, estimate) in estimates.concat().iter().enumerate() {
+                let (low, high) = estimate.interval(0.95);
+                hits[i] += u32::from((low.round()..=high.round()).contains(&truths[i % 3]));
+            }
+        }
+        assert!(hits.iter().all(|hits| f64::from(*hits) > 0.9 * f64::from(ROUNDS)), "{hits:?}");
+    }
+}
+
 /// A small set in a large one: often no register says whether its keys are in the other. What is not known is bounded by
 /// the sizes of the sets.
 #[test]

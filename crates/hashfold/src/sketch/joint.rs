@@ -24,6 +24,8 @@ use crate::error::Result;
 
 /// An intersection is searched for from this fraction of the smaller set on.
 const FRACTION_MIN: f64 = 1e-9;
+/// The standard error that is always small enough, in keys: sets of a few keys may share none.
+const ERROR_MIN: f64 = 0.5;
 
 /// The sizes of two sets together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,21 +83,24 @@ impl Joint {
         let x = (size_a + size_b - union).clamp(0.01 * smaller, 0.99 * smaller);
         let (start, floor) = ([size_a - x, size_b - x, x], FRACTION_MIN * smaller);
         let (sizes, point) = newton::maximize(|sizes| likelihood.at(sizes), start, floor);
-        let mut covariance = point.covariance(sizes, floor, [size_a, size_b, smaller]);
-        // The likelihood is that of the Poisson model, in which the numbers of keys have variances, too.
-        (0..3).for_each(|i| covariance[i][i] -= sizes[i]);
+        let reach = [size_a, size_b, smaller];
+        let mut covariance = point.covariance(sizes, floor, reach);
+        // The likelihood is that of the Poisson model, in which the numbers of keys have variances, too: their means.
+        let means = point.means(sizes, floor, reach);
+        (0..3).for_each(|i| covariance[i][i] -= means[i]);
         Joint::new(sizes, &covariance, precision)
     }
 
-    /// Says whether the intersection is known to this relative standard error, and which precision
+    /// Says whether the intersection is known to this relative standard error, or to half a key, and which precision
     /// would be enough if it is not.
     pub fn usable(&self, relative_error: f64) -> Usable {
-        let got = self.intersection.relative_error();
-        if got <= relative_error {
+        let Estimate { value, standard_error, .. } = self.intersection;
+        let wanted = (relative_error * value).max(ERROR_MIN);
+        if standard_error <= wanted {
             return Usable::Yes;
         }
         // Each bit of precision divides the variance by 2.
-        let bits = 2.0 * (got / relative_error).log2();
+        let bits = 2.0 * (standard_error / wanted).log2();
         let needed = f64::from(self.precision) + bits.ceil();
         Usable::No {
             precision: (needed <= f64::from(super::PRECISION_MAX)).then_some(needed as u8),

@@ -74,6 +74,14 @@ impl Point {
         [0.0; 3]
     }
 
+    /// Returns the mean of each size: of one at the floor that of e^−gs, 1/g, but not more than its `reach`.
+    pub(super) fn means(&self, sizes: Vector, floor: f64, reach: Vector) -> Vector {
+        std::array::from_fn(|i| match sizes[i] <= AT_FLOOR * floor {
+            true => (1.0 / self.gradient[i].abs()).min(reach[i]),
+            false => sizes[i],
+        })
+    }
+
     /// Returns the covariance of the sizes with the largest likelihood: the inverse of the observed Fisher
     /// information. The likelihood of a size at the floor falls from there on as e^−gs with the gradient −g, so
     /// that its standard error is 1/g, and it tells nothing of the others.
