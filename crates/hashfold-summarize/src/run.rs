@@ -153,31 +153,42 @@ impl Run {
         mut self,
         tick: &mut dyn FnMut(&[StreamStats]),
     ) -> Result<Vec<StreamStats>, SummarizeError> {
+        let mut last = Vec::new();
+        let ended = self.watch(tick, &mut last).and_then(|()| {
+            let is_stopped = self.stop.load(Ordering::Relaxed);
+            self.halt.store(true, Ordering::Relaxed);
+            let lanes = std::mem::take(&mut self.lanes);
+            lanes.into_iter().map(|lane| lane.end(&self.env, is_stopped)).collect()
+        });
+        // After an error, those before it.
+        self.publisher.publish_now(ended.as_ref().unwrap_or(&last));
+        ended
+    }
+
+    /// Waits until the sources have ended or are to stop; `last` gets the last figures.
+    fn watch(
+        &mut self,
+        tick: &mut dyn FnMut(&[StreamStats]),
+        last: &mut Vec<StreamStats>,
+    ) -> Result<(), SummarizeError> {
         let interval = Duration::from_millis(self.checkpoint_ms);
         let mut next = self.env.clock.now() + interval;
         loop {
+            *last = self.lanes.iter().map(Lane::stats).collect();
+            self.publisher.publish(last);
+            tick(last);
             self.lanes.iter().try_for_each(Lane::check)?;
             if self.stop.load(Ordering::Relaxed)
                 || (!self.follows && self.lanes.iter().all(Lane::is_done))
             {
-                break;
+                return Ok(());
             }
             if self.env.clock.now() >= next {
                 self.lanes.iter().try_for_each(|lane| lane.save(&self.env))?;
                 next = self.env.clock.now() + interval;
             }
-            let stats: Vec<StreamStats> = self.lanes.iter().map(Lane::stats).collect();
-            self.publisher.publish(&stats);
-            tick(&stats);
             self.env.clock.sleep(TICK);
         }
-        let is_stopped = self.stop.load(Ordering::Relaxed);
-        self.halt.store(true, Ordering::Relaxed);
-        let lanes = std::mem::take(&mut self.lanes);
-        let ends = lanes.into_iter().map(|lane| lane.end(&self.env, is_stopped));
-        let stats = ends.collect::<Result<Vec<StreamStats>, SummarizeError>>()?;
-        self.publisher.publish_now(&stats);
-        Ok(stats)
     }
 }
 

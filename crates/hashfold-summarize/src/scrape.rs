@@ -97,8 +97,15 @@ fn reply(mut connection: TcpStream, text: &dyn Fn() -> String) -> io::Result<()>
     if answer != Answer::MetricsHead {
         bytes.push_str(&body);
     }
-    connection.set_write_timeout(Some(left(deadline)?))?;
-    connection.write_all(bytes.as_bytes())
+    let mut rest = bytes.as_bytes();
+    while !rest.is_empty() {
+        connection.set_write_timeout(Some(left(deadline)?))?;
+        match connection.write(rest)? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            written => rest = &rest[written..],
+        }
+    }
+    Ok(())
 }
 
 /// Returns the time until a deadline.

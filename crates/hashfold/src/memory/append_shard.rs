@@ -3,7 +3,7 @@
 
 use super::{
     AppendStats, MemoryOptions,
-    index::{BATCH, Found, Index},
+    index::{AHEAD, Found, Index},
     line::Pair,
     slabs::{Reference, Slabs},
     values::Values,
@@ -16,6 +16,8 @@ use std::ops::Range;
 
 /// Number of deferred blocks that a change frees at most, beside as many as the change before deferred.
 const FREED_MAX: usize = 8;
+/// Number of deferred blocks that are freed at a time when nothing else is done.
+const FREED_ASIDE: usize = 256;
 
 /// An index and its blocks.
 #[derive(Debug)]
@@ -172,14 +174,23 @@ impl AppendShard {
         Ok(true)
     }
 
-    /// Prefetches what a batch of keys needs: the lines of the index, then the values.
+    /// Prefetches what hashes after the `i`-th of a batch need, as [`Index::prefetch`] does: the value of one, too.
     #[inline]
-    pub(super) fn prefetch(&self, hashes: &[u64]) {
-        self.index.prefetch(hashes);
-        for hash in hashes {
-            if let Some(value) = self.index.first(*hash) {
-                self.values.slabs.prefetch(Reference(value));
-            }
+    pub(super) fn prefetch(&self, batch: &[(usize, u64)], i: usize) {
+        if i == 0 {
+            (0..AHEAD).for_each(|i| self.index.prefetch(batch, i));
+            batch.iter().take(AHEAD).for_each(|(_, hash)| self.prefetch_value(*hash));
+        }
+        self.index.prefetch(batch, i + AHEAD);
+        if let Some((_, hash)) = batch.get(i + AHEAD) {
+            self.prefetch_value(*hash);
+        }
+    }
+
+    #[inline]
+    fn prefetch_value(&self, hash: u64) {
+        if let Some(value) = self.index.first(hash) {
+            self.values.slabs.prefetch(Reference(value));
         }
     }
 
@@ -206,7 +217,7 @@ impl AppendShard {
     pub(super) fn free_deferred(&mut self) -> bool {
         let before = self.values.slabs.deferred();
         let oldest = self.index.snapshots.oldest();
-        self.values.slabs.free_deferred(oldest, BATCH * FREED_MAX);
+        self.values.slabs.free_deferred(oldest, FREED_ASIDE);
         self.values.slabs.deferred() < before
     }
 

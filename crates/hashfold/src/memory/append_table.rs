@@ -1,8 +1,8 @@
 //! The table from byte keys to values that grow.
 
 use super::{
-    AppendSnapshot, AppendStats, MemoryOptions, Slot, append_shard::AppendShard,
-    group_table::hashes_of, shards::Shards, slabs::Reference, sync::Mutex,
+    AppendSnapshot, AppendStats, MemoryOptions, Slot, append_shard::AppendShard, shards::Shards,
+    slabs::Reference, sync::Mutex,
 };
 use crate::{
     error::Result,
@@ -130,8 +130,8 @@ impl AppendTable {
         let hashes = keys.iter().map(|key| self.hash(key.as_ref()));
         self.shards.in_batches(hashes, |shard, batch| {
             let mut shard = self.shards.write(shard);
-            shard.prefetch(&hashes_of(batch)[..batch.len()]);
-            for (position, hash) in batch {
+            for (i, (position, hash)) in batch.iter().enumerate() {
+                shard.prefetch(batch, i);
                 let key = keys[*position].as_ref();
                 change(*position, &mut Slot { shard: &mut shard, hash: *hash, key })?;
             }
@@ -148,8 +148,8 @@ impl AppendTable {
         let hashes = entries.iter().map(|(key, _)| self.hash(key.as_ref()));
         self.shards.in_batches(hashes, |shard, batch| {
             let mut shard = self.shards.write(shard);
-            shard.prefetch(&hashes_of(batch)[..batch.len()]);
-            for (position, hash) in batch {
+            for (i, (position, hash)) in batch.iter().enumerate() {
+                shard.prefetch(batch, i);
                 let (key, value) = &entries[*position];
                 change(&mut shard, *hash, key.as_ref(), value.as_ref())?;
             }
@@ -188,8 +188,8 @@ impl AppendTable {
         let hashes = keys.iter().map(|key| self.hash(key.as_ref()));
         let done = self.shards.in_batches(hashes, |shard, batch| {
             let shard = self.shards.read(shard);
-            shard.prefetch(&hashes_of(batch)[..batch.len()]);
-            for (position, hash) in batch {
+            for (i, (position, hash)) in batch.iter().enumerate() {
+                shard.prefetch(batch, i);
                 let found = shard.find(*hash, keys[*position].as_ref());
                 values[*position] = found.map(|found| value_of(&shard, found.value));
             }
@@ -222,8 +222,8 @@ impl AppendTable {
         let mut scratch = Vec::new();
         self.shards.in_batches(hashes, |shard, batch| {
             let shard = self.shards.read(shard);
-            shard.prefetch(&hashes_of(batch)[..batch.len()]);
-            for (position, hash) in batch {
+            for (i, (position, hash)) in batch.iter().enumerate() {
+                shard.prefetch(batch, i);
                 let found = shard.find(*hash, keys[*position].as_ref());
                 let value =
                     found.map(|found| shard.values.value(Reference(found.value), &mut scratch));

@@ -12,7 +12,7 @@ use crate::{
     run::Run,
     work::Watch,
 };
-use std::{array, sync::Arc};
+use std::sync::Arc;
 
 /// A table in RAM from 64-bit keys to numbers of 48 bits, or 64 as an option. Clones are the same table.
 ///
@@ -85,8 +85,8 @@ impl GroupTable {
         let hashes = pairs.iter().map(|(key, _)| self.hash(*key));
         self.shards.in_batches(hashes, |shard, batch| {
             let mut index = self.shards.write(shard);
-            index.prefetch(&hashes_of(batch)[..batch.len()]);
-            for (position, hash) in batch {
+            for (i, (position, hash)) in batch.iter().enumerate() {
+                index.prefetch(batch, i);
                 index.put(Pair { hash: *hash, value: pairs[*position].1 })?;
             }
             Ok(())
@@ -110,8 +110,8 @@ impl GroupTable {
         let hashes = keys.iter().map(|key| self.hash(*key));
         let done = self.shards.in_batches(hashes, |shard, batch| {
             let index = self.shards.read(shard);
-            index.prefetch(&hashes_of(batch)[..batch.len()]);
-            for (position, hash) in batch {
+            for (i, (position, hash)) in batch.iter().enumerate() {
+                index.prefetch(batch, i);
                 values[*position] = index.find(*hash, |_| true).map(|found| found.value);
             }
             Ok(())
@@ -138,8 +138,8 @@ impl GroupTable {
         let hashes = keys.iter().map(|key| self.hash(*key));
         self.shards.in_batches(hashes, |shard, batch| {
             let mut index = self.shards.write(shard);
-            index.prefetch(&hashes_of(batch)[..batch.len()]);
-            for (_, hash) in batch {
+            for (i, (_, hash)) in batch.iter().enumerate() {
+                index.prefetch(batch, i);
                 count += u64::from(remove(&mut index, *hash)?.is_some());
             }
             Ok(())
@@ -209,12 +209,6 @@ fn bad_entry(what: &'static str, got: impl std::fmt::Display) -> Error {
 fn number(what: &'static str, bytes: &[u8]) -> Result<u64> {
     let number = bytes.try_into().map(u64::from_le_bytes);
     number.map_err(|_| bad_entry(what, format!("{} bytes", bytes.len())))
-}
-
-/// Returns the hashes of a batch.
-#[inline]
-pub(super) fn hashes_of(batch: &[(usize, u64)]) -> [u64; BATCH] {
-    array::from_fn(|i| batch.get(i).map_or(0, |(_, hash)| *hash))
 }
 
 fn remove(index: &mut Index, hash: u64) -> Result<Option<u64>> {

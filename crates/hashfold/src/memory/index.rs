@@ -20,8 +20,10 @@ use super::{
 use crate::{cpu::Instructions, error::Result};
 use std::ops::Range;
 
-/// Number of hashes whose cache misses overlap in a batch.
-pub(super) const BATCH: usize = 32;
+/// Number of hashes of a batch, which has the lock of its shard.
+pub(super) const BATCH: usize = 128;
+/// Number of hashes between two steps of a prefetch.
+pub(super) const AHEAD: usize = 16;
 
 /// A directory: the groups of the hashes that share their first [`REGION_BITS`] bits.
 #[derive(Debug)]
@@ -276,23 +278,36 @@ impl Index {
         group::range(hash, group.depth).1
     }
 
-    /// Prefetches the descriptors of the groups of some hashes, then their lines.
+    /// Prefetches what hashes after the `i`-th of a batch need: the descriptor of one, and the lines of one before it, whose
+    /// descriptor has come meanwhile. Called for each `i` in order, before the `i`-th hash is looked up, so that the
+    /// cache misses of many hashes overlap with each other and with the work.
     #[inline]
-    pub(super) fn prefetch(&self, hashes: &[u64]) {
-        debug_assert!(hashes.len() <= BATCH);
-        let mut numbers = [0; BATCH];
-        for (number, hash) in numbers.iter_mut().zip(hashes) {
-            *number = self.group_of(*hash);
-            self.groups.prefetch(*number, 0);
+    pub(super) fn prefetch(&self, batch: &[(usize, u64)], i: usize) {
+        if i == 0 {
+            let first = |count| batch.iter().take(count).map(|(_, hash)| *hash);
+            first(2 * AHEAD).for_each(|hash| self.prefetch_group(hash));
+            first(AHEAD).for_each(|hash| self.prefetch_lines(hash));
         }
-        for (number, hash) in numbers.iter().zip(hashes) {
-            let group = self.groups.line(*number, 0);
-            let lines = group::chunks(group) * CHUNK_LINES;
-            if lines > 0 {
-                for line in group::places(*hash, lines) {
-                    let chunk = group::id(group, line / CHUNK_LINES);
-                    self.chunks.prefetch(chunk, line % CHUNK_LINES);
-                }
+        if let Some((_, hash)) = batch.get(i + 2 * AHEAD) {
+            self.prefetch_group(*hash);
+        }
+        if let Some((_, hash)) = batch.get(i + AHEAD) {
+            self.prefetch_lines(*hash);
+        }
+    }
+
+    #[inline]
+    fn prefetch_group(&self, hash: u64) {
+        self.groups.prefetch(self.group_of(hash), 0);
+    }
+
+    #[inline]
+    fn prefetch_lines(&self, hash: u64) {
+        let group = self.groups.line(self.group_of(hash), 0);
+        let lines = group::chunks(group) * CHUNK_LINES;
+        if lines > 0 {
+            for line in group::places(hash, lines) {
+                self.chunks.prefetch(group::id(group, line / CHUNK_LINES), line % CHUNK_LINES);
             }
         }
     }

@@ -619,7 +619,7 @@ fn batches_visit_all_positions_once_and_in_order_in_each_shard() {
         let options = MemoryOptions { shards, ..MemoryOptions::default() };
         let table = Shards::new(&options, |regions| Ok(regions.len())).unwrap();
         assert!(table.write_all().iter().all(|regions| **regions * shards == 256));
-        for count in [0, 1, 31, 32, 33, 5000] {
+        for count in [0, 1, BATCH as u64 - 1, BATCH as u64, BATCH as u64 + 1, 5000] {
             let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
             let mut seen = vec![Vec::new(); shards];
             let visit = |shard: usize, batch: &[(usize, u64)]| {
