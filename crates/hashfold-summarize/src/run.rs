@@ -154,7 +154,7 @@ impl Run {
         tick: &mut dyn FnMut(&[StreamStats]),
     ) -> Result<Vec<StreamStats>, SummarizeError> {
         let mut last = Vec::new();
-        let ended = self.watch(tick, &mut last).and_then(|()| {
+        let ended: Result<Vec<_>, _> = self.watch(tick, &mut last).and_then(|()| {
             let is_stopped = self.stop.load(Ordering::Relaxed);
             self.halt.store(true, Ordering::Relaxed);
             let lanes = std::mem::take(&mut self.lanes);
