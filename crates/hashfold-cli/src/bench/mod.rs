@@ -323,6 +323,10 @@ pub(crate) struct SketchBench {
     #[arg(long, default_value = "200e3", value_parser = units::parse_count, value_name = "N")]
     pub(crate) groups: u64,
 
+    /// Keys of the larger of two exact filters of which a prefix is read; needs 16 bytes of memory per key
+    #[arg(long, default_value = "20e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) prefix_keys: u64,
+
     /// Precision of the sketches
     #[arg(long, default_value_t = 14, value_name = "P", value_parser = clap::value_parser!(u8).range(4..=18))]
     pub(crate) precision: u8,
@@ -336,7 +340,7 @@ pub(crate) struct SketchBench {
     pub(crate) dir: PathBuf,
 
     /// Group of measurements; may be repeated [default: all]
-    #[arg(long, value_name = "GROUP", value_parser = ["insert", "joint", "groups"])]
+    #[arg(long, value_name = "GROUP", value_parser = ["insert", "joint", "prefix", "groups"])]
     pub(crate) only: Vec<String>,
 
     /// Number of rounds; more than one print medians and ranges, at the end

@@ -164,7 +164,7 @@ pub(super) fn compare(
     }
     let ([other], [_, path]) = (others, paths) else {
         return Err(Failure::usage(format!(
-            "two sketches are compared, and {} are given; sketches of --bottom-k can be more",
+            "{} sketches are given, expected 2; only sketches of --bottom-k can be more",
             sketches.len()
         )));
     };

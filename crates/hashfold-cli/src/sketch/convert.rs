@@ -27,7 +27,7 @@ pub(crate) struct ConvertArgs {
     /// File of the sketch
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// File to write; may be the same. A sketch that is there is replaced
+    /// File to write; may be the same
     #[arg(value_name = "OUT")]
     out: PathBuf,
     /// Format to write
@@ -42,6 +42,9 @@ pub(crate) struct ConvertArgs {
         i64::from(PRECISION_MIN)..=i64::from(PRECISION_MAX)
     ))]
     precision: Option<u8>,
+    /// Replace OUT if it is there and is another file than IN
+    #[arg(long)]
+    replace: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -60,7 +63,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Exit> {
         message: format!("{}: {}", args.input.display(), failure.message),
         ..failure
     })?;
-    Target::lock(&args.out, &Stop::on_signals()?)?.write(&image.to_bytes())?;
+    let target = Target::lock(&args.out, &Stop::on_signals()?)?;
+    file::refuse_existing(&args.out, std::slice::from_ref(&args.input), args.replace)?;
+    target.write(&image.to_bytes())?;
     let (out, estimate) = (args.out.display(), image.to_sketch()?.estimate(words::CONFIDENCE)?);
     match args.json {
         true => write_line(json!({

@@ -49,17 +49,42 @@ pub(super) fn decode(path: &Path, bytes: Vec<u8>, source: Option<Source>) -> Res
 
 /// Returns the format of a file, and refuses one that is no sketch.
 fn recognise(path: &Path, bytes: &[u8]) -> Result<Source> {
-    Source::of(bytes).ok_or_else(|| {
-        let begins = match bytes {
-            [] => "is empty".to_owned(),
-            _ => format!("begins with {}", preview::key(&bytes[..bytes.len().min(8)])),
-        };
-        Failure::usage(format!(
-            "{}: is no sketch: the file {begins}, expected one of Hashfold, Redis, PostgreSQL or Apache \
-             DataSketches",
-            path.display()
-        ))
-    })
+    Source::of(bytes).ok_or_else(|| no_sketch(path, bytes))
+}
+
+fn no_sketch(path: &Path, bytes: &[u8]) -> Failure {
+    let begins = match bytes {
+        [] => "is empty".to_owned(),
+        _ => format!("begins with {}", preview::key(&bytes[..bytes.len().min(8)])),
+    };
+    Failure::usage(format!(
+        "{}: is no sketch: the file {begins}, expected one of Hashfold, Redis, PostgreSQL or Apache DataSketches",
+        path.display()
+    ))
+}
+
+/// Refuses a file whose bytes are those of no sketch. Some formats begin with bytes that other files begin with, too.
+fn require_sketch(path: &Path, bytes: &[u8]) -> Result<()> {
+    let is_sketch = match Source::of(bytes) {
+        None => false,
+        Some(Source::Hashfold | Source::Redis) => true,
+        Some(source) => Image::read(bytes.to_vec(), source).is_ok(),
+    };
+    if is_sketch { Ok(()) } else { Err(no_sketch(path, bytes)) }
+}
+
+/// Refuses an output that is there and is none of the inputs, unless it is to be replaced.
+pub(super) fn refuse_existing(out: &Path, inputs: &[PathBuf], replace: bool) -> Result<()> {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    let Some(own) = real(out).filter(|_| !replace) else { return Ok(()) };
+    if inputs.iter().any(|input| real(input).as_ref() == Some(&own)) {
+        return Ok(());
+    }
+    let out = out.display();
+    let message = format!(
+        "{out}: exists already, and is none of the sketches that are read; --replace replaces it"
+    );
+    Err(Failure::usage(message))
 }
 
 /// Refuses a folder where a file of a sketch is expected; `hint` says what to do.
@@ -99,6 +124,8 @@ pub(super) fn read(path: &Path) -> Result<AnySketch> {
 /// The file of a sketch that is written. No other command writes a sketch to its folder meanwhile.
 pub(super) struct Target {
     path: PathBuf,
+    /// The path as the user has given it.
+    shown: PathBuf,
     _lock: Box<dyn Lock>,
 }
 
@@ -126,11 +153,15 @@ impl Target {
     /// Locks the folder of a file. Symbolic links to the file stay.
     pub(super) fn lock(path: &Path, stop: &Stop) -> Result<Target> {
         Target::check(path)?;
-        let path = OsDisk.absolute(path)?;
+        let (shown, path) = (path.to_owned(), OsDisk.absolute(path)?);
         let folder = path.parent().expect("a file is in a folder");
+        if !folder.is_dir() {
+            let (shown, folder) = (shown.display(), folder.display());
+            return Err(Failure::usage(format!("{shown}: there is no folder {folder}")));
+        }
         // Others hold it for milliseconds.
         let lock = WaitArgs::of(WAIT_SECONDS).retry(stop, || Ok(OsDisk.lock(folder)?))?;
-        Ok(Target { path, _lock: lock })
+        Ok(Target { path, shown, _lock: lock })
     }
 
     /// Returns the bytes of the file that is there now.
@@ -145,12 +176,12 @@ impl Target {
     /// command that writes this sketch removes it.
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
         if let Some(old) = self.read_if_any()? {
-            recognise(&self.path, &old)?;
+            require_sketch(&self.shown, &old)?;
         }
         let folder = self.path.parent().expect("a file is in a folder");
         let name = self.path.file_name().expect("the path is that of a file");
         let new = folder.join(hidden_name(name));
-        let failure = |error: io::Error| Failure::io(self.path.display(), "write", &error);
+        let failure = |error: io::Error| Failure::io(self.shown.display(), "write", &error);
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failure(error)),
             _ => {}

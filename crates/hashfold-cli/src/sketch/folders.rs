@@ -1,5 +1,6 @@
 //! Folders of data sets as sets of keys, of which a prefix is read.
 
+use super::groups;
 use crate::{
     device,
     failure::{Failure, Result},
@@ -38,6 +39,9 @@ pub(super) fn are_folders(paths: &[PathBuf]) -> Result<bool> {
             Err(Failure::usage(message))
         }
         None => Ok(true),
+        Some(absent) if !absent.exists() && groups::split(absent).is_none() => {
+            Err(Failure::usage(format!("{}: there is nothing here", absent.display())))
+        }
         Some(other) => Err(Failure::usage(format!(
             "{}: is not a folder, but {} is; give folders only, or sketches only",
             other.display(),

@@ -91,12 +91,7 @@ impl Image {
                 [b'H', b'F', b'B', b'K', ..] => AnySketch::BottomK(BottomK::from_bytes(&bytes)?),
                 _ => AnySketch::Hll(Hll::from_bytes(&bytes)?),
             }),
-            Source::Redis => {
-                let sketch = RedisHll::from_bytes(bytes)?;
-                // Damage is found here rather than later.
-                sketch.to_hll()?;
-                Image::Redis(sketch)
-            }
+            Source::Redis => Image::Redis(read_redis(bytes)?),
             Source::Postgres => match bytes.strip_prefix(br"\x") {
                 Some(digits) => {
                     let sketch = PostgresHll::from_bytes(&from_hex(digits.trim_ascii_end())?)?;
@@ -219,6 +214,20 @@ fn does_not_fit(family: Family, to: Format) -> Failure {
          computed from these: add the keys to a new sketch with --hash; this one can become {}",
         possible.join(", ")
     ))
+}
+
+/// Reads a string of Redis. `redis-cli GET key > FILE` adds the end of a line to it.
+fn read_redis(mut bytes: Vec<u8>) -> hashfold::Result<RedisHll> {
+    let read = |bytes| {
+        let sketch = RedisHll::from_bytes(bytes)?;
+        // Damage is found here rather than later.
+        sketch.to_hll().map(|_| sketch)
+    };
+    let done = read(bytes.clone());
+    if done.is_ok() || bytes.pop() != Some(b'\n') {
+        return done;
+    }
+    read(bytes)
 }
 
 fn from_hex(digits: &[u8]) -> hashfold::Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use super::{
     any::{self, Together},
-    file, folders, words,
+    file, folders, groups, words,
 };
 use crate::{
     failure::{Exit, Failure, Result},
@@ -11,11 +11,15 @@ use crate::{
 };
 use clap::Args;
 use hashfold::sketch::{
-    Estimate, Expression, Joint, Precision, PrefixEstimate, PrefixSample, Usable,
+    Estimate, Expression, Joint, PRECISION_MAX, Precision, PrefixEstimate, PrefixSample, Usable,
 };
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
+/// Relative error of an answer from sketches, unless the user asks for another one.
+const ERROR_OF_SKETCHES: f64 = 0.5;
+/// Relative error of an answer from folders, unless the user asks for another one.
+const ERROR_OF_FOLDERS: f64 = 0.1;
 /// Maximum width of the column with an expression.
 const NAME_WIDTH_MAX: usize = 60;
 
@@ -34,10 +38,10 @@ pub(crate) struct IntersectArgs {
     /// filters
     #[arg(value_name = "A", required = true, num_args = 2..)]
     sets: Vec<PathBuf>,
-    /// Largest relative error of an answer: the standard error for sketches, and for folders half of the
-    /// interval; half the error takes four times the reads
-    #[arg(long, value_name = "FRACTION", default_value = "0.5", value_parser = parse_part)]
-    error: f64,
+    /// Largest relative error of an answer: for sketches the standard error [default: 0.5], and for folders half of
+    /// the interval [default: 0.1]; half the error takes four times the reads
+    #[arg(long, value_name = "FRACTION", value_parser = parse_part)]
+    error: Option<f64>,
     /// Probability that an interval has the true value
     #[arg(long, value_name = "FRACTION", default_value_t = words::CONFIDENCE, value_parser = parse_part)]
     confidence: f64,
@@ -64,7 +68,8 @@ pub(super) fn parse_part(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &IntersectArgs) -> Result<Exit> {
     let expression = args.expression.as_deref().map(str::parse).transpose()?;
     if folders::are_folders(&args.sets)? {
-        let precision = Precision::new(args.error, args.confidence)?;
+        args.refuse_groups()?;
+        let precision = Precision::new(args.error.unwrap_or(ERROR_OF_FOLDERS), args.confidence)?;
         let all = Expression::all(args.sets.len());
         let sample = folders::sample(&args.sets, expression.as_ref().unwrap_or(&all), precision)?;
         return write_sample(args, &sample, expression.as_ref()).map(|()| Exit::Done);
@@ -113,39 +118,60 @@ fn write_joint(args: &IntersectArgs, joint: &Joint, by_exclusion: Option<&Estima
         let estimate = words::estimate_at(&estimate, args.confidence);
         write_line(format_args!("{name:<10} {estimate}"))?;
     }
-    write_line(format_args!("{:<10} {}", "Jaccard", units::percent(joint.jaccard.value)))
+    let jaccard = words::part_at(&joint.jaccard, args.confidence);
+    write_line(format_args!("{:<10} {jaccard}", "Jaccard"))
 }
 
 impl IntersectArgs {
+    fn error_of_sketches(&self) -> f64 {
+        self.error.unwrap_or(ERROR_OF_SKETCHES)
+    }
+
+    /// Refuses tables of groups: their keys are names of groups.
+    fn refuse_groups(&self) -> Result<()> {
+        for path in &self.sets {
+            if groups::is_table(path)? {
+                let path = path.display();
+                let message = format!(
+                    "{path}: is a table of groups, whose keys are their names; the sketch of one group is {path}:GROUP"
+                );
+                return Err(Failure::usage(message));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses an answer that is noise.
     fn check(&self, joint: &Joint) -> Result<()> {
         // Two empty sketches, for example.
         if self.force || joint.intersection.standard_error == 0.0 {
             return Ok(());
         }
-        let Usable::No { precision } = joint.usable(self.error) else { return Ok(()) };
-        let help = match precision {
-            Some(precision) => format!("sketches of precision {precision} would be enough"),
-            None => "no sketch is large enough".into(),
+        let Usable::No { precision } = joint.usable(self.error_of_sketches()) else {
+            return Ok(());
         };
-        Err(too_few(&words::estimate_at(&joint.intersection, self.confidence), &help))
+        let help = match precision {
+            Some(precision) => format!("sketches of --precision {precision} would be enough"),
+            None => format!("no precision up to {PRECISION_MAX} is enough"),
+        };
+        Err(too_uncertain(&words::estimate_at(&joint.intersection, self.confidence), &help))
     }
 
     /// Refuses an answer from too few hashes.
     fn check_sample(&self, sample: &PrefixSample, expression: &Expression) -> Result<()> {
         let estimate = sample.estimate(expression);
-        if self.force || estimate.relative_error() <= self.error {
+        if self.force || estimate.relative_error() <= self.error_of_sketches() {
             return Ok(());
         }
         let help =
             "--bottom-k with more hashes has a smaller error: half of it with four times as many";
-        Err(too_few(&words::sampled(&estimate), help))
+        Err(too_uncertain(&words::sampled(&estimate), help))
     }
 }
 
-fn too_few(estimate: &str, help: &str) -> Failure {
+fn too_uncertain(estimate: &str, help: &str) -> Failure {
     let message = format!(
-        "too few keys are in both for an answer: {estimate}; {help}, --force accepts the estimate"
+        "the estimate is too uncertain for an answer: {estimate}; {help}, --force accepts it"
     );
     Failure { exit: Exit::No, message }
 }

@@ -20,22 +20,26 @@ use std::path::PathBuf;
 /// over all of them.
 #[derive(Args, Debug)]
 pub(crate) struct UnionArgs {
-    /// File or folder to write; may be one of the others. A sketch that is there is replaced
+    /// File or folder to write; may be one of the others
     #[arg(value_name = "OUT")]
     out: PathBuf,
     /// Files of sketches, or folders of tables of groups
     #[arg(value_name = "FILE", required = true)]
     sketches: Vec<PathBuf>,
+    /// Replace OUT if it is there and is none of the others
+    #[arg(long)]
+    replace: bool,
     #[command(flatten)]
     wait: WaitArgs,
 }
 
 pub(crate) fn run(args: &UnionArgs) -> Result<Exit> {
     if args.sketches.iter().any(|path| path.is_dir()) {
-        groups::union(&args.out, &args.sketches, args.wait)?;
+        groups::union((&args.out, args.replace), &args.sketches, args.wait)?;
         return Ok(Exit::Done);
     }
     let target = Target::lock(&args.out, &Stop::on_signals()?)?;
+    file::refuse_existing(&args.out, &args.sketches, args.replace)?;
     let union = file::read_union(&args.sketches)?;
     target.write(&union.to_bytes())?;
     let (out, estimate) = (args.out.display(), union.estimate(words::CONFIDENCE)?.words());

@@ -45,17 +45,20 @@ pub(super) fn sampled(estimate: &PrefixEstimate) -> String {
 
 /// `9.79 % (95 %: 9.12 % to 10.3 %)` or `9.79 % (exact)`.
 pub(super) fn sampled_part(estimate: &PrefixEstimate) -> String {
-    let percent = units::percent;
     match estimate.is_exact {
-        true => format!("{} (exact)", percent(estimate.value)),
-        false => format!(
-            "{} ({}: {} to {})",
-            percent(estimate.value),
-            percent(estimate.confidence),
-            percent(estimate.low),
-            percent(estimate.high)
-        ),
+        true => format!("{} (exact)", units::percent(estimate.value)),
+        false => part(estimate.value, (estimate.low, estimate.high), estimate.confidence),
     }
+}
+
+/// Formats a part with its interval at `confidence`: `9.79 % (95 %: 9.12 % to 10.3 %)`.
+pub(super) fn part_at(estimate: &Estimate, confidence: f64) -> String {
+    part(estimate.value, estimate.interval(confidence), confidence)
+}
+
+fn part(value: f64, (low, high): (f64, f64), confidence: f64) -> String {
+    let [value, confidence, low, high] = [value, confidence, low, high].map(units::percent);
+    format!("{value} ({confidence}: {low} to {high})")
 }
 
 fn about(value: f64, (low, high): (f64, f64), confidence: f64) -> String {

@@ -279,7 +279,8 @@ fn the_pipeline_benchmark_prints_each_figure() {
 #[test]
 fn the_sketch_benchmark_prints_each_figure() {
     let work = Work::new();
-    let sizes = "--rows 200000 --groups 3000 --memory 1MiB --precision 10 --dir bench";
+    let sizes =
+        "--rows 200000 --groups 3000 --memory 1MiB --precision 10 --prefix-keys 200000 --dir bench";
     let figures = figures(&work, &format!("bench sketch {sizes} --json"));
     let names = [
         "sketch.read_hashes",
@@ -290,6 +291,10 @@ fn the_sketch_benchmark_prints_each_figure() {
         "sketch.union_us",
         "sketch.joint.covered",
         "sketch.inclusion_exclusion.error",
+        "sketch.prefix.read_mb",
+        "sketch.prefix.keys_read",
+        "sketch.prefix.error",
+        "sketch.prefix.ms",
         "sketch.groups.source_ns",
         "sketch.groups.rows_s",
         "sketch.groups.cpu_ns",

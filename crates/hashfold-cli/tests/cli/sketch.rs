@@ -82,14 +82,42 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
     work.ok("sketch add good.hll x");
     for (name, content) in [("rows.csv", "name,id\n"), ("empty", "")] {
         fs::write(work.path(name), content).unwrap();
-        for command in ["count NAME", "add NAME x", "union NAME good.hll", "convert good.hll NAME"]
-        {
+        for command in [
+            "count NAME",
+            "add NAME x",
+            "union NAME good.hll --replace",
+            "convert good.hll NAME --replace",
+        ] {
             let outcome = work.run(&format!("sketch {}", command.replace("NAME", name)));
             assert_eq!(outcome.code, 2, "{outcome:?}");
             assert!(outcome.stderr.contains(&format!("{name}: is no sketch")), "{outcome:?}");
         }
         assert_eq!(fs::read(work.path(name)).unwrap(), content.as_bytes());
     }
+}
+
+#[test]
+fn only_sketches_are_replaced_and_only_if_asked() {
+    let work = Work::new();
+    work.ok("sketch add a.hll x");
+    work.ok("sketch add b.hll y");
+    // They begin as values of PostgreSQL do.
+    for content in [&b"\\xyz is a path"[..], b"\x11\x00\x01 is not one"] {
+        work.write("other", content);
+        let refused = work.run("sketch union other a.hll --replace");
+        assert!(refused.code == 2 && refused.stderr.contains("other: is no sketch"), "{refused:?}");
+        assert_eq!(fs::read(work.path("other")).unwrap(), content);
+    }
+    for command in ["sketch union a.hll b.hll", "sketch convert b.hll a.hll"] {
+        let refused = work.run(command);
+        assert!(refused.code == 2 && refused.stderr.contains("exists already"), "{refused:?}");
+    }
+    work.ok("sketch union a.hll a.hll b.hll");
+    assert_eq!(number(&work, "sketch count a.hll --json", "/count").round(), 2.0);
+    work.ok("sketch union a.hll b.hll --replace");
+    assert_eq!(number(&work, "sketch count a.hll --json", "/count").round(), 1.0);
+    let absent = work.run("sketch union no/a.hll b.hll");
+    assert!(absent.code == 2 && absent.stderr.contains("there is no folder"), "{absent:?}");
 }
 
 /// Returns rows `country,visitor` of CSV, and the number of visitors of each country.
@@ -294,7 +322,7 @@ fn folders_that_do_not_go_together_are_refused() {
         ("sketch count table a.hll", "a.hll: is not a folder"),
         ("sketch intersect table other", "other: keys are hashed with seed 0x0000000000000008"),
         ("sketch intersect table rough", "rough: number of fingerprints is"),
-        ("sketch intersect a.hll a.hll a.hll", "two sketches are compared, and 3 are given"),
+        ("sketch intersect a.hll a.hll a.hll", "3 sketches are given, expected 2"),
         ("sketch intersect a.hll a.hll --expression A&B", "--expression is for folders"),
         ("sketch intersect table store --expression A&&B", "expression is &"),
         ("sketch intersect table store --expression A&C", "number of sets is 2, expected 3 to 64"),
@@ -360,15 +388,15 @@ fn sketches_of_other_programs_are_read_continued_and_written() {
     for (format, count, bytes) in images {
         work.write("image", &bytes);
         let before = content(&work, "image");
-        work.ok(&format!("sketch convert image copy --to {format}"));
+        work.ok(&format!("sketch convert image copy --to {format} --replace"));
         assert_eq!(content(&work, "copy"), before, "{format}, {count} keys");
-        work.ok("sketch convert image own.hll");
+        work.ok("sketch convert image own.hll --replace");
         let estimate = number(&work, "sketch count image --json", "/count");
         assert_eq!(number(&work, "sketch count image own.hll --json", "/count"), estimate);
         // The same keys change nothing, in either format.
         work.feed("sketch add image", &lines(0..count));
         assert_eq!(content(&work, "image"), before, "{format}, {count} keys");
-        work.ok(&format!("sketch convert own.hll back --to {format}"));
+        work.ok(&format!("sketch convert own.hll back --to {format} --replace"));
         assert_eq!(number(&work, "sketch count image back --json", "/count"), estimate);
     }
 }
@@ -384,13 +412,13 @@ fn a_sketch_with_the_hashes_of_another_program_becomes_one_of_it() {
     ] {
         let name = format!("{format}.hll");
         work.feed(&format!("sketch add {name} --hash {hash}"), &lines(0..5000));
-        work.ok(&format!("sketch convert {name} image --to {format} --json"));
+        work.ok(&format!("sketch convert {name} image --to {format} --json --replace"));
         let of = |file: &str| number(&work, &format!("sketch count {file} --json"), "/count");
         assert_eq!(of("image"), of(&name));
         let shown: Value =
             serde_json::from_str(work.ok("sketch show image --json").text()).unwrap();
         assert_eq!(shown["format"], format);
-        work.ok(&format!("sketch convert image {name} --precision 12"));
+        work.ok(&format!("sketch convert image {name} --precision 12 --replace"));
         assert_eq!(number(&work, &format!("sketch show {name} --json"), "/precision"), 12.0);
         let other = work.run(&format!("sketch add {name} --hash hashfold x"));
         assert!(

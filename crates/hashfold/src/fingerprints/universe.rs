@@ -58,6 +58,18 @@ impl Universe {
         Ok(Universe { last: (size - 1) as u64 })
     }
 
+    /// Refuses all universes but [`Universe::EXACT`].
+    ///
+    /// # Errors
+    /// `Argument`: the fingerprints are those of a filter with a false-positive rate.
+    pub(crate) fn require_exact(self) -> Result<()> {
+        if self == Universe::EXACT {
+            return Ok(());
+        }
+        let expected = "2^64, those of an exact filter; others match by chance";
+        Err(Error::argument("number of fingerprints", expected, self.size()))
+    }
+
     /// Returns the number of fingerprints in the universe: 2 to 2^64.
     pub fn size(self) -> u128 {
         u128::from(self.last) + 1

@@ -85,6 +85,36 @@ fn intervals_of_one_set_hold_for_few_keys_and_many() {
     }
 }
 
+/// Small sets of which a part is in a large one.
+#[test]
+fn intervals_of_a_part_of_a_small_set_in_a_large_one_hold() {
+    const ROUNDS: u32 = 100;
+    let random = SeededRandom::new(6);
+    let draw = |count: usize| (0..count).map(|_| random.next_u64()).collect::<Vec<u64>>();
+    let small_in_large = [0, 5, 10, 15].map(|shared| (10, 20, 6000, shared));
+    for (precision, small, large, shared) in
+        [&small_in_large[..], &[(12, 100, 60_000, 50)]].concat()
+    {
+        let mut hits = [0_u32; 2];
+        for _ in 0..ROUNDS {
+            let (both, a, b) = (draw(shared), draw(small - shared), draw(large - shared));
+            let [a, b] = [a, b].map(|keys| [keys, both.clone()].concat());
+            let found = joint(&hll(precision, &a), &hll(precision, &b)).unwrap();
+            let wide = ghll::joint(&larger(precision, &a), &larger(precision, &b)).unwrap();
+            for (hits, found) in hits.iter_mut().zip([found, wide]) {
+                let (low, high) = found.intersection.interval(0.95);
+                *hits += u32::from((low.round()..=high.round()).contains(&(shared as f64)));
+                assert!(high.round() <= small as f64 * 1.3, "{found:?}");
+            }
+        }
+        let wanted = 0.88 * f64::from(ROUNDS);
+        assert!(
+            hits.iter().all(|hits| f64::from(*hits) > wanted),
+            "{precision} {shared}: {hits:?}"
+        );
+    }
+}
+
 /// Sets of a few keys that share none to three of them.
 #[test]
 fn intervals_of_a_few_keys_have_the_whole_numbers() {

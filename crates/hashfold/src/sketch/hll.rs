@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    fingerprints::{FingerprintBatch, Fingerprints},
     key::{KeyHash, Seed},
     run::Run,
 };
@@ -101,6 +102,25 @@ impl Hll {
             if entry.value.is_some() {
                 sketch.insert_hash(entry.hash);
             }
+        }
+        Ok(sketch)
+    }
+
+    /// Makes the sketch of an exact filter's keys, with the filter's seed: that of the keys themselves. Each key of a
+    /// multiset counts once.
+    ///
+    /// # Errors
+    /// `Argument` if the filter has a false-positive rate, because its fingerprints are parts of hashes; the errors of
+    /// [`Hll::new`] and of the run.
+    pub fn of_fingerprints(mut run: impl Fingerprints, precision: u8) -> Result<Hll> {
+        let mut sketch = Hll::of_family(Family::Hashfold(run.seed()), precision)?;
+        run.universe().require_exact()?;
+        let (mut batch, mut hashes) = (FingerprintBatch::new(), Vec::new());
+        while run.append_to(&mut batch)? {
+            hashes.clear();
+            hashes.extend(batch.iter().filter(|(_, count)| *count > 0).map(|(hash, _)| hash));
+            sketch.insert_hashes(&hashes);
+            batch.clear();
         }
         Ok(sketch)
     }

@@ -26,6 +26,10 @@ use crate::error::Result;
 const FRACTION_MIN: f64 = 1e-9;
 /// The standard error that is always small enough, in keys: sets of a few keys may share none.
 const ERROR_MIN: f64 = 0.5;
+/// Number of standard errors by which a whole set may be larger than its estimate.
+const MARGIN: f64 = 4.0;
+/// The bounds of sizes that have none.
+const UNBOUNDED: Vector = [f64::INFINITY; 3];
 
 /// The sizes of two sets together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,11 +48,11 @@ pub struct Joint {
 }
 
 impl Joint {
-    fn new(sizes: Vector, covariance: &Matrix, precision: u8) -> Joint {
+    /// Makes the answer for sizes that are at most `max`.
+    fn new(sizes: Vector, covariance: &Matrix, max: Vector, precision: u8) -> Joint {
         let [a, b, x] = sizes;
-        let size = |value: f64, v: Vector| {
-            Estimate::new(value, matrix::variance(covariance, v), f64::INFINITY)
-        };
+        let size =
+            |value: f64, v: Vector, max| Estimate::new(value, matrix::variance(covariance, v), max);
         let union = a + b + x;
         let jaccard = if union > 0.0 { x / union } else { 0.0 };
         // The gradient of x / (a + b + x).
@@ -56,10 +60,10 @@ impl Joint {
             if union > 0.0 { [-jaccard / union, (1.0 - jaccard) / union] } else { [0.0; 2] };
         let of_jaccard = matrix::variance(covariance, [slope, slope, slope_x]);
         Joint {
-            only_a: size(a, [1.0, 0.0, 0.0]),
-            only_b: size(b, [0.0, 1.0, 0.0]),
-            intersection: size(x, [0.0, 0.0, 1.0]),
-            union: size(union, [1.0; 3]),
+            only_a: size(a, [1.0, 0.0, 0.0], max[0]),
+            only_b: size(b, [0.0, 1.0, 0.0], max[1]),
+            intersection: size(x, [0.0, 0.0, 1.0], max[2]),
+            union: size(union, [1.0; 3], f64::INFINITY),
             jaccard: Estimate::new(jaccard, of_jaccard, 1.0),
             precision,
         }
@@ -69,7 +73,7 @@ impl Joint {
     pub(super) fn disjoint(a: Estimate, b: Estimate, precision: u8) -> Joint {
         let [of_a, of_b] = [a, b].map(|estimate| estimate.standard_error.powi(2));
         let covariance = [[of_a, 0.0, 0.0], [0.0, of_b, 0.0], [0.0; 3]];
-        Joint::new([a.value, b.value, 0.0], &covariance, precision)
+        Joint::new([a.value, b.value, 0.0], &covariance, UNBOUNDED, precision)
     }
 
     /// Makes the answer with the largest likelihood. The search begins at estimates of |A|, |B| and |A ∪ B|, of which
@@ -88,7 +92,11 @@ impl Joint {
         // The likelihood is that of the Poisson model, in which the numbers of keys have variances, too: their means.
         let means = point.means(sizes, floor, reach);
         (0..3).for_each(|i| covariance[i][i] -= means[i]);
-        Joint::new(sizes, &covariance, precision)
+        // No part is larger than a whole, which is known with its own error.
+        let error = MARGIN * 1.04 / f64::from(1_u32 << precision).sqrt();
+        let max = reach.map(|reach| reach * (1.0 + error));
+        let sizes = sizes.map(|size| if newton::is_at_floor(size, floor) { 0.0 } else { size });
+        Joint::new(sizes, &covariance, max, precision)
     }
 
     /// Says whether the intersection is known to this relative standard error, or to half a key, and which precision
@@ -154,5 +162,5 @@ pub fn inclusion_exclusion(a: &Hll, b: &Hll) -> Result<Joint> {
         covariance[i][j] =
             matrix::pairs().map(|(k, l)| parts[i][k] * parts[j][l] * of_estimates[k][l]).sum();
     }
-    Ok(Joint::new(sizes, &covariance, a.precision()))
+    Ok(Joint::new(sizes, &covariance, UNBOUNDED, a.precision()))
 }

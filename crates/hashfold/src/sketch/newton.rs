@@ -49,6 +49,11 @@ pub(super) fn maximize(at: impl Fn(Vector) -> Point, start: Vector, floor: f64) 
     (sizes, best)
 }
 
+/// Whether a size is at the floor: the likelihood is largest without any key of its kind.
+pub(super) fn is_at_floor(size: f64, floor: f64) -> bool {
+    size <= AT_FLOOR * floor
+}
+
 impl Point {
     /// Returns the step of Newton's method, or one along the gradient where that leads nowhere.
     fn step(&self, sizes: Vector) -> Vector {
@@ -76,7 +81,7 @@ impl Point {
 
     /// Returns the mean of each size: of one at the floor that of e^−gs, 1/g, but not more than its `reach`.
     pub(super) fn means(&self, sizes: Vector, floor: f64, reach: Vector) -> Vector {
-        std::array::from_fn(|i| match sizes[i] <= AT_FLOOR * floor {
+        std::array::from_fn(|i| match is_at_floor(sizes[i], floor) {
             true => (1.0 / self.gradient[i].abs()).min(reach[i]),
             false => sizes[i],
         })
@@ -84,12 +89,12 @@ impl Point {
 
     /// Returns the covariance of the sizes with the largest likelihood: the inverse of the observed Fisher
     /// information. The likelihood of a size at the floor falls from there on as e^−gs with the gradient −g, so
-    /// that its standard error is 1/g, and it tells nothing of the others.
+    /// that its standard error is 1/g. The others follow from it: where it is larger, they are less likely as large.
     ///
     /// The likelihood may tell nothing of how a sum divides into two sizes. Then no size is known worse than by its
     /// `reach`, which is what it can be at most, and a key.
     pub(super) fn covariance(&self, sizes: Vector, floor: f64, reach: Vector) -> Matrix {
-        let is_at_floor = sizes.map(|size| size <= AT_FLOOR * floor);
+        let is_at_floor = sizes.map(|size| is_at_floor(size, floor));
         let mut information = [[0.0; 3]; 3];
         for (i, j) in pairs() {
             information[i][j] = match (is_at_floor[i] || is_at_floor[j], i == j) {
@@ -100,13 +105,35 @@ impl Point {
         }
         let variance_max = reach.map(|reach| (reach + 1.0).powi(2));
         let is_known = |covariance: &Matrix| (0..3).all(|i| covariance[i][i] <= variance_max[i]);
-        invert_positive(&information).filter(is_known).unwrap_or_else(|| {
+        let alone = invert_positive(&information).filter(is_known).unwrap_or_else(|| {
             (0..3).for_each(|i| information[i][i] += 1.0 / variance_max[i]);
             let at_most = std::array::from_fn(|i| {
                 std::array::from_fn(|j| if i == j { variance_max[i] } else { 0.0 })
             });
             invert_positive(&information).unwrap_or(at_most)
-        })
+        });
+        self.follow(alone, is_at_floor)
+    }
+
+    /// Adds to a covariance what sizes at the floor say of the others: if one of them is larger by a key, each other one
+    /// has its largest likelihood elsewhere, by at most a key.
+    fn follow(&self, alone: Matrix, is_at_floor: [bool; 3]) -> Matrix {
+        let mut covariance = alone;
+        for i in (0..3).filter(|i| is_at_floor[*i]) {
+            let slope: Vector = std::array::from_fn(|j| match (i == j, is_at_floor[j]) {
+                (true, _) => 1.0,
+                (false, true) => 0.0,
+                (false, false) => {
+                    let others = (0..3).filter(|k| !is_at_floor[*k]);
+                    let slope: f64 = others.map(|k| alone[j][k] * self.hessian[k][i]).sum();
+                    slope.clamp(-1.0, 1.0)
+                }
+            });
+            for (j, k) in pairs().filter(|pair| *pair != (i, i)) {
+                covariance[j][k] += slope[j] * slope[k] * alone[i][i];
+            }
+        }
+        covariance
     }
 }
 

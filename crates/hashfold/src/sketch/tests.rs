@@ -5,6 +5,7 @@ use super::{
     *,
 };
 use crate::{
+    fingerprints::{self, FingerprintBatch, Universe},
     key::{KeyHash, Seed},
     run::VecRun,
     work::{Random as _, SeededRandom},
@@ -349,6 +350,12 @@ fn a_sketch_of_a_run_is_that_of_its_keys() {
     let mut other = Hll::of_family(FAMILIES[0], 9).unwrap();
     (0..1000).for_each(|i| _ = other.insert_hash(KeyHash::of(&key(i), Seed(7))));
     assert_eq!(sketch, other);
+    let run =
+        VecRun::new((0..1000).map(|i| (key(i).to_vec(), Some(Vec::new()))).collect(), Seed(7));
+    let filter = fingerprints::of_run(run, Universe::EXACT);
+    assert_eq!(Hll::of_fingerprints(filter, 9).unwrap(), other);
+    let few = FingerprintBatch::new().into_run(Seed(7), Universe::with_size(1 << 40).unwrap());
+    assert!(Hll::of_fingerprints(few, 9).is_err());
 }
 
 #[test]

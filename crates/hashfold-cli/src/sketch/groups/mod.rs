@@ -110,11 +110,11 @@ pub(super) fn is_table(path: &Path) -> Result<bool> {
     Ok(table.attribute(GROUPS_ATTRIBUTE).is_some())
 }
 
-/// Splits `DIR:GROUP` if there is a folder of this name.
+/// Splits `DIR:GROUP` if there is a folder of this name; each may have colons.
 pub(super) fn split(path: &Path) -> Option<(&Path, &str)> {
-    let (folder, group) = path.to_str()?.split_once(':')?;
-    let folder = Path::new(folder);
-    folder.is_dir().then_some((folder, group))
+    let path = path.to_str()?;
+    let parts = path.match_indices(':').map(|(at, _)| (Path::new(&path[..at]), &path[at + 1..]));
+    parts.into_iter().find(|(folder, _)| folder.is_dir())
 }
 
 /// Refuses files among folders.

@@ -1,6 +1,6 @@
 //! `hashfold sketch union OUT DIR...`: one table of the groups of several.
 
-use super::{Groups, attributes, require_folders};
+use super::{super::file::refuse_existing, Groups, attributes, require_folders};
 use crate::{
     device,
     failure::{Exit, Failure, Result},
@@ -21,10 +21,15 @@ use hashfold::{
 use std::path::{Path, PathBuf};
 
 /// Writes the union of tables of groups, in one sequential merge.
-pub(in crate::sketch) fn union(out: &Path, folders: &[PathBuf], wait: WaitArgs) -> Result<()> {
+pub(in crate::sketch) fn union(
+    (out, replace): (&Path, bool),
+    folders: &[PathBuf],
+    wait: WaitArgs,
+) -> Result<()> {
     require_folders(folders)?;
-    if Groups::open_if_any(out)?.is_none() {
-        folder::check_empty(out, "table of groups", &[hashfold::manifest::FIRST_NAME])?;
+    match Groups::open_if_any(out)? {
+        Some(_) => refuse_existing(out, folders, replace)?,
+        None => folder::check_empty(out, "table of groups", &[hashfold::manifest::FIRST_NAME])?,
     }
     let (_, options, by) = open(folders)?;
     let stop = Stop::on_signals()?;

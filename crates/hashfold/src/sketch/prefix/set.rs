@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    fingerprints::{FingerprintBatch, Fingerprints, Universe},
+    fingerprints::{FingerprintBatch, Fingerprints},
     key::Seed,
     run::Run,
 };
@@ -46,11 +46,7 @@ impl<'a> PrefixSet<'a> {
     /// `Argument` if the filter has a false-positive rate: with fewer bits than hashes have, many keys
     /// would match by chance.
     pub fn of_fingerprints(run: impl Fingerprints + 'a) -> Result<PrefixSet<'a>> {
-        let universe = run.universe();
-        if universe != Universe::EXACT {
-            let expected = "2^64, those of an exact filter; others match by chance";
-            return Err(Error::argument("number of fingerprints", expected, universe.size()));
-        }
+        run.universe().require_exact()?;
         let source = Exact { run, batch: FingerprintBatch::new() };
         Ok(PrefixSet { seed: source.run.seed(), bits: u64::BITS, source: Box::new(source) })
     }
