@@ -28,6 +28,8 @@ use std::path::Path;
 
 /// Number of changes in a transaction of a load or of updates.
 const CHANGES: u64 = 1000;
+/// Number of changes in a transaction without a clock: copy-on-write trees write each page once in it.
+const MANY_CHANGES: u64 = 1_000_000;
 /// Number of lookups and changes in a transaction that mixes both.
 const MIXED: u64 = 100;
 /// Number of keys in a batch of lookups.
@@ -80,7 +82,7 @@ impl Scene<'_> {
         reset_peak_memory()?;
         let all = self.options.keys;
         // Numbers are in order, and their keys in random order.
-        let done = self.change((0, all), self.options.load_seconds, &|_, i| i)?;
+        let done = self.change((0, all), CHANGES, self.options.load_seconds, &|_, i| i)?;
         (self.say)("load_percent", done.count as f64 / all as f64 * 100.0);
         let payload = (done.count * ENTRY_SIZE) as f64;
         (self.say)("load_write_amplification", done.written_bytes as f64 / payload);
@@ -94,21 +96,22 @@ impl Scene<'_> {
     fn updates(&mut self) -> Result<()> {
         let all = self.options.operations;
         let uniform = |entries: &Entries, i: u64| entries.pick(i, 1);
-        let done = self.change((0, all), self.options.seconds, &uniform)?;
+        let done = self.change((0, all), CHANGES, self.options.seconds, &uniform)?;
         (self.say)("update_percent", done.count as f64 / all as f64 * 100.0);
         self.say_changes("update", &done);
         self.say_space("updated")?;
         let zipf = Zipf::new(self.entries.count());
         let skewed = |_: &Entries, i: u64| zipf.pick(mix(!i));
-        let done = self.change((0, all), self.options.seconds, &skewed)?;
+        let done = self.change((0, all), CHANGES, self.options.seconds, &skewed)?;
         self.say_changes("update_zipf", &done);
         Ok(())
     }
 
-    /// Puts values until the time is over.
+    /// Puts values until the time is over, in transactions of this many.
     fn change(
         &mut self,
         (first, end): (u64, u64),
+        changes: u64,
         seconds: f64,
         number: &dyn Fn(&Entries, u64) -> u64,
     ) -> Result<Done> {
@@ -117,7 +120,7 @@ impl Scene<'_> {
         let (count, cost) = measure(|| {
             let mut next = first;
             while next < end && !clock.is_over() {
-                let until = (next + CHANGES).min(end);
+                let until = (next + changes).min(end);
                 let entries = &mut self.entries;
                 self.engine.change(&mut |session| {
                     (next..until).try_for_each(|i| {
@@ -139,7 +142,8 @@ impl Scene<'_> {
 
     /// Loads the entries that there was no time for.
     fn load_rest(&mut self, range: (u64, u64)) -> Result<()> {
-        self.without_limit(|scene| scene.change(range, f64::from(u32::MAX), &|_, i| i).map(drop))
+        let seconds = f64::from(u32::MAX);
+        self.without_limit(|scene| scene.change(range, MANY_CHANGES, seconds, &|_, i| i).map(drop))
     }
 
     /// Does work without the memory limit.
@@ -262,10 +266,10 @@ impl Scene<'_> {
     fn delete(&mut self) -> Result<()> {
         self.without_limit(|scene| {
             let all = scene.entries.count();
-            for first in (0..all).step_by(CHANGES as usize) {
+            for first in (0..all).step_by(MANY_CHANGES as usize) {
                 let entries = &mut scene.entries;
                 scene.engine.change(&mut |session| {
-                    let numbers = first..(first + CHANGES).min(all);
+                    let numbers = first..(first + MANY_CHANGES).min(all);
                     numbers.filter(|number| number % KEPT != 0).try_for_each(|number| {
                         entries.delete(number);
                         session.delete(&entries.key(number))
