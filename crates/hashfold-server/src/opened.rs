@@ -4,18 +4,21 @@ use crate::{
     cluster::Cluster,
     command::CommandSet,
     config::{Config, DataConfig, UserConfig},
-    data::{DataSet, FilterHome, FilterKey, MapSettings, MemorySettings, Space},
+    data::{DataSet, FilterHome, FilterKey, MapSettings, MemorySettings, ServedMemory, Space},
     error::{StartError, wrong},
     user::{DEFAULT, Password, User},
 };
 use hashfold::{
-    Env, Error, ErrorClass, ReadOptions, folder::Contents, io::Access, manifest::Kind,
-    work::MemoryBudget,
+    Env, Error, ErrorClass, ReadOptions,
+    folder::Contents,
+    io::Access,
+    manifest::Kind,
+    work::{MemoryBudget, Reserved},
 };
 use hashfold_deploy::mend_pointer;
 use std::{
     collections::{BTreeMap, HashMap},
-    path::Path,
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 use tracing::warn;
@@ -30,24 +33,66 @@ pub(crate) struct Opened {
     entries: BTreeMap<String, DataConfig>,
 }
 
-/// Refuses a data set in memory that is saved to the folder of another one: each would be saved without the changes of
-/// the other.
-fn check_own_folder<'a>(
-    name: &str,
-    entry: &DataConfig,
-    mut others: impl Iterator<Item = (&'a String, &'a DataConfig)>,
-) -> Result<(), StartError> {
-    let is_saved = !entry.path.as_os_str().is_empty();
-    let found = others.find(|(other, it)| {
-        is_saved && *other != name && it.is_in_memory() && it.path == entry.path
+/// Returns the folders that data sets in memory are saved to, with the names of the data sets. Two paths of one folder,
+/// also through symbolic links, become equal.
+fn saved_folders<'a>(
+    data: &'a BTreeMap<String, DataConfig>,
+    env: &Env,
+) -> Result<Vec<(PathBuf, &'a String)>, StartError> {
+    let entries = data.iter().filter(|(_, entry)| entry.is_saved());
+    let folders = entries.map(|(name, entry)| {
+        let path = env.disk.absolute(&entry.path)?;
+        let mut folder = PathBuf::new();
+        for part in path.components() {
+            match part {
+                // Links are resolved in what exists, and the rest has none.
+                Component::ParentDir => {
+                    folder.pop();
+                }
+                part => folder.push(part),
+            }
+        }
+        Ok((folder, name))
     });
-    match found {
-        Some((other, _)) => Err(wrong(format!(
-            "data set \"{name}\": the data set in memory \"{other}\" is saved to {} already; remove it first, and \
-             add this one after another reload",
-            entry.path.display()
-        ))),
-        None => Ok(()),
+    folders.collect::<Result<_, Error>>().map_err(StartError::Data)
+}
+
+/// Refuses data sets in memory that are saved to one folder: each would be saved without the changes of the others.
+pub(crate) fn check_own_folders(config: &Config, env: &Env) -> Result<(), StartError> {
+    let mut names: BTreeMap<PathBuf, &String> = BTreeMap::new();
+    for (folder, name) in saved_folders(&config.data, env)? {
+        if let Some(other) = names.insert(folder, name) {
+            return Err(wrong(format!(
+                "data set \"{name}\": the data set in memory \"{other}\" is saved to {}, too; give each a \
+                 `path` of its own",
+                config.data[name].path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Opens what the data sets in memory are loaded from, and loads nothing. Returns the memory that they would take.
+pub(crate) fn check_in_memory(
+    config: &Config,
+    (env, cluster, memory): (&Env, &Cluster, &MemoryBudget),
+) -> Result<Vec<Reserved>, StartError> {
+    let entries = config.data.iter().filter(|(_, entry)| entry.is_in_memory());
+    let checked = entries.map(|(name, entry)| {
+        check_no_cluster(name, cluster)?;
+        let settings = memory_settings(config, entry);
+        ServedMemory::check(&settings, (env, memory)).map_err(StartError::Data)
+    });
+    checked.collect()
+}
+
+/// Refuses a data set in memory in a cluster.
+fn check_no_cluster(name: &str, cluster: &Cluster) -> Result<(), StartError> {
+    match cluster.is_on() {
+        true => {
+            Err(wrong(format!("data set \"{name}\": data in memory are not served in a cluster")))
+        }
+        false => Ok(()),
     }
 }
 
@@ -112,14 +157,8 @@ impl Opened {
         before: Option<&Opened>,
     ) -> Result<(), StartError> {
         if entry.is_in_memory() {
-            if cluster.is_on() {
-                return Err(wrong(format!(
-                    "data set \"{name}\": data in memory are not served in a cluster"
-                )));
-            }
-            before.map_or(Ok(()), |before| before.check_not_in_memory(name))?;
-            let others = config.data.iter().chain(before.iter().flat_map(|before| &before.entries));
-            check_own_folder(name, entry, others)?;
+            check_no_cluster(name, cluster)?;
+            before.map_or(Ok(()), |before| before.check_not_in_memory((name, entry), env))?;
             let data = DataSet::open_memory(name, memory_settings(config, entry), (env, memory));
             self.data.insert(name.to_owned(), Arc::new(data.map_err(StartError::Data)?));
             return Ok(());
@@ -173,14 +212,28 @@ impl Opened {
         Ok(())
     }
 
-    /// Refuses another entry of a data set in memory: it would begin without the changes that are not saved.
-    fn check_not_in_memory(&self, name: &str) -> Result<(), StartError> {
-        match self.entries.get(name).is_some_and(DataConfig::is_in_memory) {
-            true => Err(wrong(format!(
+    /// Refuses another entry of a data set in memory, and one that is saved to the folder of another data set: each
+    /// would begin without the changes that are not saved.
+    fn check_not_in_memory(
+        &self,
+        (name, entry): (&str, &DataConfig),
+        env: &Env,
+    ) -> Result<(), StartError> {
+        if self.entries.get(name).is_some_and(DataConfig::is_in_memory) {
+            return Err(wrong(format!(
                 "data set \"{name}\": the entry of a data set in memory changes only when the server is started \
                  again, or when the data set is removed, and added after another reload"
+            )));
+        }
+        let own = BTreeMap::from([(name.to_owned(), entry.clone())]);
+        let (own, others) = (saved_folders(&own, env)?, saved_folders(&self.entries, env)?);
+        match others.iter().find(|(folder, _)| own.iter().any(|(own, _)| own == folder)) {
+            Some((_, other)) => Err(wrong(format!(
+                "data set \"{name}\": the data set in memory \"{other}\" is saved to {} until the reload ends; \
+                 remove it first, and add this one after another reload",
+                entry.path.display()
             ))),
-            false => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -270,9 +323,9 @@ impl Opened {
 }
 
 /// Returns how a data set in memory is served, by its entry.
-pub(crate) fn memory_settings(config: &Config, entry: &DataConfig) -> MemorySettings {
+fn memory_settings(config: &Config, entry: &DataConfig) -> MemorySettings {
     MemorySettings {
-        path: Some(entry.path.clone()).filter(|path| !path.as_os_str().is_empty()),
+        path: entry.is_saved().then(|| entry.path.clone()),
         load: entry.load.clone(),
         memory_bytes: entry.memory_bytes,
         is_writable: entry.is_writable,

@@ -6,12 +6,12 @@ use crate::{
     change::Changer,
     cluster::Cluster,
     config::Config,
-    data::{DataSet, FilterTurns, ServedMemory, warming},
+    data::{DataSet, FilterTurns, warming},
     deploy::Deployment,
     error::{StartError, wrong},
     journal::Journal,
     network::{EventLoop, ValueMemory, check_free, listen},
-    opened::{Opened, Served, memory_settings, mend},
+    opened::{Opened, Served, check_in_memory, check_own_folders, mend},
     shared::Shared,
     tls::Certificates,
     topology,
@@ -86,8 +86,9 @@ struct Following {
 }
 
 /// Refuses a configuration that contradicts itself, or serves nothing: another program may still be writing its file.
-fn check_sense(config: &Config) -> Result<(), StartError> {
+fn check_sense(config: &Config, env: &Env) -> Result<(), StartError> {
     config.check().map_err(wrong)?;
+    check_own_folders(config, env)?;
     match config.data.is_empty() && config.filters.is_none() {
         true => Err(wrong("expected a data set (`[data.NAME]`) or `filters`, got neither")),
         false => Ok(()),
@@ -137,7 +138,7 @@ impl Server {
     /// # Errors
     /// A data set cannot be opened, an address is taken, or the configuration contradicts itself.
     pub fn start(config: Config, env: &Env) -> Result<Server, StartError> {
-        check_sense(&config)?;
+        check_sense(&config, env)?;
         let executor = Arc::new(Threads::new(READERS * config.threads));
         let mut listeners = Vec::new();
         for thread in 0..config.threads {
@@ -228,15 +229,13 @@ impl Server {
     /// Those of [`Server::start`], but for addresses that are taken; and damage that was found when the
     /// files were opened, also if a server could start and answer from the rest.
     pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
-        check_sense(config)?;
+        check_sense(config, env)?;
         read_certificates(config)?;
         let cluster = cluster(config, &config.listen, &config.tls_listen, env)?;
         let (memory, _buffers) = memory_of(config)?;
         let opened = Opened::open(&without_writing(config, env), env, &cluster, &memory, None)?;
         opened.users(config)?;
-        for entry in config.data.values().filter(|entry| entry.is_in_memory()) {
-            ServedMemory::check(&memory_settings(config, entry), env).map_err(StartError::Data)?;
-        }
+        let _in_memory = check_in_memory(config, (env, &cluster, &memory))?;
         opened.data.values().try_for_each(|data| data.check_open()).map_err(StartError::Data)?;
         let views = opened.data.values().filter_map(|data| data.view());
         for view in views {
@@ -377,7 +376,7 @@ impl Server {
             admin: config.admin.clone(),
             ..self.shared.config.clone()
         };
-        check_sense(&config)?;
+        check_sense(&config, &self.shared.env)?;
         let (shared, before) = (&self.shared, self.shared.served());
         let (memory, cluster) = (&shared.memory, &shared.cluster);
         mend(&config, &shared.env);

@@ -211,6 +211,11 @@ impl DataConfig {
         self.kind == DataKind::Memory
     }
 
+    /// Whether the data set is in memory, and is saved to a folder.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.is_in_memory() && !self.path.as_os_str().is_empty()
+    }
+
     /// Checks the memory of a data set in memory.
     fn check(&self) -> Result<(), String> {
         match self.is_in_memory() && self.memory_bytes < TABLE_MEMORY_BYTES_MIN {

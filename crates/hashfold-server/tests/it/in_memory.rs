@@ -7,7 +7,13 @@ use crate::{
 use hashfold::{Env, Store, TableBuilder, table::TableOptions};
 use hashfold_rows::{Column, Kind, Schema, Value};
 use hashfold_server::{Config, DataConfig, Server, StartError};
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    ops::Range,
+    os::unix::fs::symlink,
+    path::Path,
+};
 
 const OUT_OF_MEMORY: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -404,6 +410,47 @@ fn data_are_saved_to_a_store_and_loaded_from_it() {
     assert_eq!(Store::open(home.path("saved")).unwrap().versions().unwrap().len(), 2);
 }
 
+/// While a client gives all keys one value after the other, by one command or by two in a transaction.
+#[test]
+fn a_version_never_has_a_part_of_a_command_or_of_a_transaction() {
+    const KEYS: usize = 1000;
+    const SAVES: usize = 20;
+    let home = Home::new();
+    let server = serve(&home, "path = 'saved'");
+    let (address, mut other) = (server.addresses()[0], Client::of(&server));
+    let set = |keys: Range<usize>, value: usize| {
+        keys.fold("MSET".to_owned(), |line, key| format!("{line} k{key} {value}"))
+    };
+    other.check(&set(0..KEYS, 0), "+OK");
+    let save = || {
+        let mut client = Client::connect(address);
+        for _ in 0..SAVES {
+            client.check("SAVE", "+OK");
+            let reader = Store::open(home.path("saved")).unwrap().reader().unwrap();
+            let (mut entries, mut values) = (reader.version().scan_all(), BTreeSet::new());
+            let mut count = 0;
+            while entries.advance().unwrap() {
+                count += 1;
+                values.extend(entries.entry().value.map(<[u8]>::to_vec));
+            }
+            assert_eq!((count, values.len()), (KEYS, 1));
+        }
+    };
+    std::thread::scope(|scope| {
+        let saver = scope.spawn(save);
+        for value in (1..).take_while(|_| !saver.is_finished()) {
+            if value % 2 == 0 {
+                other.check(&set(0..KEYS, value), "+OK");
+            } else {
+                other.check("MULTI", "+OK");
+                other.check(&set(0..KEYS / 2, value), "+QUEUED");
+                other.check(&set(KEYS / 2..KEYS, value), "+QUEUED");
+                other.check("EXEC", "[+OK +OK]");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_data_set_that_is_not_saved_says_so() {
     let home = Home::new();
@@ -580,9 +627,9 @@ fn a_data_set_in_memory_stays_when_the_configuration_is_read_again() {
     );
     client.check("APPEND a 1", "3");
     // Under another name, it would begin without these changes.
-    let renamed = file("64MiB", lines).replace("clicks", "visits");
+    let renamed = file("64MiB", "path = './saved'").replace("clicks", "visits");
     let error = server.reload(&config(&home, &renamed)).unwrap_err();
-    assert!(error.to_string().contains("is saved to"), "{error}");
+    assert!(error.to_string().contains("until the reload ends; remove it first"), "{error}");
     client.check("SAVE", "+OK");
     client.check("APPEND a 1", "4");
     // It cannot be saved while another program writes to its store, and stays.
@@ -615,15 +662,49 @@ fn what_cannot_be_served_in_memory_is_refused_at_the_start() {
         assert!(error.to_string().contains(expected), "{error}");
         assert!(Server::check(&config(&home, &file("64MiB", lines)), &Env::system()).is_err());
     }
-    let one = file("64MiB", "path = 'saved'");
-    let other = "[data.visits]\nkind = 'memory'\nmemory = '64MiB'\npath = 'saved'\n";
-    assert!(refused(&format!("{one}{other}")).to_string().contains("is saved to"));
-    let text = format!("memory = '100MiB'\n{}", file("100MiB", ""));
-    assert!(refused(&text).to_string().contains("bytes of memory"));
-    let text = format!("cluster = 'emulated'\n{}", file("64MiB", ""));
-    assert!(refused(&text).to_string().contains("not served in a cluster"));
+    let checked =
+        |text: &str| Server::check(&config(&home, text), &Env::system()).unwrap_err().to_string();
+    let other = "[data.visits]\nkind = 'memory'\nmemory = '40MiB'\n";
+    for (first, text, expected) in [
+        ("memory = '100MiB'", file("100MiB", ""), "bytes of memory"),
+        ("memory = '100MiB'", format!("{}{other}", file("50MiB", "")), "bytes of memory"),
+        ("cluster = 'emulated'", file("64MiB", ""), "not served in a cluster"),
+    ] {
+        let text = format!("{first}\n{text}");
+        assert!(refused(&text).to_string().contains(expected), "{text}");
+        assert!(checked(&text).contains(expected), "{text}");
+    }
     let good = config(&home, &file("64MiB", "path = 'saved'\nload = 'people'"));
     Server::check(&good, &Env::system()).unwrap();
+}
+
+#[test]
+fn two_data_sets_in_memory_are_not_saved_to_one_folder() {
+    let home = Home::new();
+    symlink(home.path("people").parent().unwrap(), home.path("link")).unwrap();
+    for path in ["saved", "./saved", "nothing/../saved", "link/saved"] {
+        let one = file("64MiB", "path = 'saved'");
+        let other = format!("[data.visits]\nkind = 'memory'\nmemory = '64MiB'\npath = '{path}'\n");
+        let text = format!("{one}{other}");
+        let checked = Server::check(&config(&home, &text), &Env::system()).map(drop);
+        for refused in [home.start_file(&text).map(drop), checked] {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("data set in memory \"clicks\" is saved to"), "{error}");
+            assert!(!error.contains("reload"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn the_configuration_of_the_guide_is_served_as_printed() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/serve-memory.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let (_, rest) = guide.split_once("```toml\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let home = Home::new();
+    Server::check(&config(&home, text), &Env::system()).unwrap();
+    let server = home.serve_file(text);
+    Client::of(&server).check("APPEND eve 0123456789abcdef", "16");
 }
 
 /// A server without a file serves a data set in memory that a program configures.

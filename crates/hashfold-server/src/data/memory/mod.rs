@@ -11,6 +11,8 @@
 
 mod saved;
 mod served;
+#[cfg(test)]
+mod tests;
 mod unit;
 
 pub(crate) use self::{

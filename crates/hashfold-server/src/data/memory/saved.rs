@@ -5,7 +5,7 @@ use hashfold::{
     Env, Error, Place, ReadOptions, Result, Store, StoreOptions,
     folder::Contents,
     manifest::Kind,
-    memory::AppendTable,
+    memory::AppendSnapshot,
     run::{Run, SortOptions},
     store::{Retention, StoreReader, UpdateMode, Version},
     table::Table,
@@ -89,28 +89,35 @@ impl Source {
     }
 }
 
+/// Returns the options of reading all entries once: an index would only take memory.
 fn options(env: &Env) -> ReadOptions {
-    ReadOptions::new().env(env.clone())
+    ReadOptions::new().env(env.clone()).without_index()
 }
 
 fn wrong_kind(what: &'static str, expected: &str, kind: Kind, folder: &Path) -> Error {
     Error::argument(what, expected, format!("a {}", kind.name())).at(&Place::file(folder))
 }
 
-/// Publishes the entries of a table at this moment as a version of the store in a folder, which is made if it does not
-/// exist. Returns the number of the version.
+/// Publishes the entries of a snapshot as a version of the store in a folder, which is made if it does not exist.
+/// Returns the number of the version.
 ///
 /// # Errors
 /// Another process writes to the store, or the device fails: the version before stays.
-pub(super) fn save(env: &Env, folder: &Path, table: &AppendTable, schema: &Schema) -> Result<u64> {
-    let mut options = StoreOptions::new().env(env.clone()).seed(table.seed());
+pub(super) fn save(
+    env: &Env,
+    folder: &Path,
+    snapshot: AppendSnapshot,
+    schema: &Schema,
+) -> Result<u64> {
+    let mut entries = snapshot.scan();
+    let mut options = StoreOptions::new().env(env.clone()).seed(entries.seed());
     if *schema != Schema::unnamed() {
         options = options.attributes(vec![(Schema::ATTRIBUTE.to_owned(), schema.to_json())]);
     }
     let store = Store::open_or_create_with(folder, options)?;
     let mut update =
         store.update_within(SortOptions::within(SORT_BYTES))?.mode(UpdateMode::Replace);
-    update.merge(&mut table.snapshot()?.scan())?;
+    update.merge(&mut entries)?;
     let number = update.publish()?.name.number;
     // The version is there: older ones that cannot be removed only take space.
     if let Err(error) = remove_older(env, &store) {

@@ -33,8 +33,16 @@ const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemo
 /// Number of shards for each network thread: two of them seldom want the same one.
 const SHARDS_PER_THREAD: usize = 4;
 
-/// Least memory of a shard, in bytes: it takes up to 16 KiB to begin with, and 64 KiB for each size of values.
+/// Least memory of a shard, in bytes: it takes up to 96 KiB to begin with, and 64 KiB for each size of values.
 const SHARD_BYTES_MIN: usize = 4 << 20;
+
+/// Memory of the buffers of a shard, in bytes, which a table does not reserve: for a group of 1125 pairs of 16 bytes and
+/// its lines, twice 14 KiB; for a value that moves, 32 KiB.
+const SHARD_BUFFER_BYTES: usize = 80 << 10;
+
+/// The memory divided by this number is for directories and lists of free memory, which a table does not reserve: they
+/// have up to 8 bytes for each KiB.
+const LIST_PART: usize = 128;
 
 /// Memory of a shard from which on there are more of them, in bytes: its values have at most 64 GiB.
 const SHARD_BYTES_MAX: usize = 32 << 30;
@@ -61,6 +69,30 @@ impl MemorySettings {
         let room = (self.memory_bytes / SHARD_BYTES_MIN).max(1);
         // The next power of two below.
         1 << wanted.next_power_of_two().min(SHARDS_MAX).min(room).ilog2()
+    }
+
+    /// Returns the memory that a table reserves at most, in bytes.
+    fn table_bytes(&self) -> usize {
+        let beside = self.shards() * SHARD_BUFFER_BYTES + self.memory_bytes / LIST_PART;
+        self.memory_bytes.saturating_sub(beside)
+    }
+
+    /// Takes the memory of the data set from that of the server.
+    ///
+    /// # Errors
+    /// `Memory` if there is not as much.
+    fn reserve(&self, memory: &MemoryBudget) -> Result<Reserved> {
+        let sorting = if self.path.is_some() { SORT_BYTES } else { 0 };
+        memory.reserve(self.memory_bytes.saturating_add(sorting) as u64)
+    }
+
+    /// Returns the error of loading a data set: of one without enough memory, what to do about it.
+    fn loading_failed(&self, name: &str, error: Error) -> Error {
+        let ErrorKind::Memory { .. } = error.kind() else { return error };
+        let expected = format!(
+            "enough for the keys and values that data set \"{name}\" is loaded with; raise `memory` in its entry"
+        );
+        Error::argument("memory", expected, self.memory_bytes)
     }
 }
 
@@ -102,8 +134,7 @@ impl ServedMemory {
         settings: MemorySettings,
         (env, memory): (&Env, &MemoryBudget),
     ) -> Result<ServedMemory> {
-        let sorting = if settings.path.is_some() { SORT_BYTES } else { 0 };
-        let reserved = memory.reserve(settings.memory_bytes.saturating_add(sorting) as u64)?;
+        let reserved = settings.reserve(memory)?;
         // Jobs of clients never keep its own waiting, and the last of these may end after the server.
         let env = Env { executor: Threads::shared(), ..env.clone() };
         let source = Source::open(&env, &settings)?;
@@ -116,7 +147,8 @@ impl ServedMemory {
             ..MemoryOptions::default()
         };
         let table = new_table(&options, &settings)?;
-        run.map_or(Ok(()), |run| table.restore(run, &Progress::default()))?;
+        run.map_or(Ok(()), |run| table.restore(run, &Progress::default()))
+            .map_err(|error| settings.loading_failed(name, error))?;
         let schema = source.map_or_else(|| Ok(Schema::unnamed()), |source| source.schema())?;
         Ok(ServedMemory {
             name: name.to_owned(),
@@ -137,12 +169,17 @@ impl ServedMemory {
         })
     }
 
-    /// Opens what a data set in memory is loaded from, and loads nothing.
+    /// Opens what a data set in memory is loaded from, and loads nothing. Returns the memory that it would take.
     ///
     /// # Errors
-    /// The errors of opening.
-    pub(crate) fn check(settings: &MemorySettings, env: &Env) -> Result<()> {
-        Source::open(env, settings).map(drop)
+    /// `Memory` if the limit does not fit in the server's; the errors of opening.
+    pub(crate) fn check(
+        settings: &MemorySettings,
+        (env, memory): (&Env, &MemoryBudget),
+    ) -> Result<Reserved> {
+        let reserved = settings.reserve(memory)?;
+        Source::open(env, settings)?;
+        Ok(reserved)
     }
 
     /// Returns the schema of the values.
@@ -309,8 +346,12 @@ impl ServedMemory {
     /// Saves the data; returns the number of the version, or `None` if there is no store to save to.
     fn save_now(&self, _saving: MutexGuard<'_, ()>) -> Result<Option<u64>> {
         let Some(folder) = &self.settings.path else { return Ok(None) };
-        let changes = self.changes.load(SeqCst);
-        let number = save(&self.env, folder, &self.table(), &self.schema)?;
+        let (changes, snapshot) = {
+            // A snapshot beside a command or a transaction might have a part of it.
+            let _alone = self.begin_alone();
+            (self.changes.load(SeqCst), self.table().snapshot()?)
+        };
+        let number = save(&self.env, folder, snapshot, &self.schema)?;
         self.saved.store(changes, SeqCst);
         Ok(Some(number))
     }
@@ -379,7 +420,7 @@ impl ServedMemory {
 
 /// Makes an empty table with a budget of its own.
 fn new_table(options: &MemoryOptions, settings: &MemorySettings) -> Result<AppendTable> {
-    let budget = MemoryBudget::new(settings.memory_bytes as u64);
+    let budget = MemoryBudget::new(settings.table_bytes() as u64);
     AppendTable::new(MemoryOptions { budget, ..options.clone() })
 }
 
