@@ -94,7 +94,7 @@ impl Joint {
         (0..3).for_each(|i| covariance[i][i] -= means[i]);
         // No part is larger than a whole, which is known with its own error.
         let error = MARGIN * 1.04 / f64::from(1_u32 << precision).sqrt();
-        let max = reach.map(|reach| reach * (1.0 + error));
+        let max = std::array::from_fn(|i| (reach[i] * (1.0 + error)).max(sizes[i]));
         let sizes = sizes.map(|size| if newton::is_at_floor(size, floor) { 0.0 } else { size });
         Joint::new(sizes, &covariance, max, precision)
     }
