@@ -3,8 +3,8 @@
 use crate::{
     Config, FrameParser, Run, StreamStats, SummarizeError,
     config::{Framing, Stream},
-    framing::{CUT_SHORT, Framer, Piece, TOO_LONG},
-    syslog,
+    framing::{CUT_SHORT, Ending, Framer, Piece, TOO_LONG},
+    syslog, tcp,
 };
 use hashfold::{
     Env, ErrorClass, ReadOptions, Store, Table,
@@ -12,12 +12,13 @@ use hashfold::{
     pipeline::{Events, Parser as _, Value},
 };
 use hashfold_rows::Schema;
+use socket2::SockRef;
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs,
     io::{Read as _, Write as _},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
     sync::{
         Arc, Condvar, Mutex,
@@ -26,14 +27,12 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Returns all pieces of a text that comes in parts of `step` bytes.
-fn pieces(
-    framing: Framing,
-    bytes_max: usize,
+/// Returns all pieces of a text that comes in parts of `step` bytes, and the number of bytes that are left.
+fn all_pieces(
+    mut framer: Framer,
     text: &[u8],
     step: usize,
-) -> Vec<(String, &'static str)> {
-    let mut framer = Framer::new(framing, bytes_max);
+) -> (Vec<(String, &'static str)>, usize) {
     let (mut found, mut start, mut end) = (Vec::new(), 0, 0);
     loop {
         let is_end = end == text.len();
@@ -42,17 +41,28 @@ fn pieces(
             match piece {
                 Piece::Frame(frame) => found.push((shown(frame), "")),
                 Piece::Bad(frame, reason) => found.push((shown(frame), reason)),
-                Piece::Nothing => {}
+                Piece::Skipped | Piece::Nothing => {}
             }
             start += consumed;
         }
         if is_end {
-            assert_eq!(start, text.len(), "all bytes are consumed at the end");
-            return found;
+            return (found, text.len() - start);
         }
-        assert!(end - start < bytes_max + 13, "{} bytes are kept", end - start);
+        assert!(end - start < framer.bytes_max() + 13, "{} bytes are kept", end - start);
         end = (end + step).min(text.len());
     }
+}
+
+/// Returns all pieces of a text of which nothing is left.
+fn pieces(
+    framing: Framing,
+    bytes_max: usize,
+    text: &[u8],
+    step: usize,
+) -> Vec<(String, &'static str)> {
+    let (found, left) = all_pieces(Framer::new(framing, bytes_max), text, step);
+    assert_eq!(left, 0, "all bytes are consumed at the end");
+    found
 }
 
 #[track_caller]
@@ -84,6 +94,41 @@ fn counted_octets_and_lines_come_on_one_connection() {
     check(octets, b"1,2,3\nx\n", &[("1,2,3", ""), ("x", "")]);
     check(octets, b"9 abc", &[("abc", CUT_SHORT)]);
     check(octets, b"99", &[("99", "")]);
+}
+
+/// An event without its end is rejected if its sender broke off, and left if its file may grow.
+#[test]
+fn events_without_an_end_are_rejected_or_left() {
+    let check = |framing, text: &[u8], cut: &str, left: usize| {
+        for step in 1..=text.len() {
+            let of = |ending| all_pieces(Framer::new(framing, 10).ending(ending), text, step);
+            let first = ("a".to_owned(), "");
+            let cut = (cut.to_owned(), CUT_SHORT);
+            assert_eq!(of(Ending::CutShort), (vec![first.clone(), cut], 0), "step {step}");
+            assert_eq!(of(Ending::Left), (vec![first], left), "step {step}");
+        }
+    };
+    check(Framing::Lines, b"a\nbc", "bc", 2);
+    check(Framing::Lines, b"a\n\nbc\r", "bc", 3);
+    check(Framing::Octets, b"1 a9 bc", "bc", 4);
+    check(Framing::Octets, b"1 a99", "99", 2);
+    check(Framing::Octets, b"1 a<b", "<b", 2);
+    let long = all_pieces(Framer::new(Framing::Lines, 10).ending(Ending::CutShort), &[b'x'; 50], 7);
+    assert_eq!((long.0.len(), long.0[0].1, long.1), (1, TOO_LONG, 0));
+}
+
+/// A length that lies is known at once, however long its event takes to come.
+#[test]
+fn events_that_are_too_long_are_rejected_when_they_begin() {
+    for (framing, text) in
+        [(Framing::Octets, &b"9999999999 x"[..]), (Framing::Lines, &[b'x'; 12][..])]
+    {
+        let mut framer = Framer::new(framing, 10);
+        assert_eq!(framer.next(text, false), Some((12, Piece::Bad(text, TOO_LONG))));
+        assert!(framer.is_skipping());
+        assert_eq!(framer.next(b"y", false), Some((1, Piece::Skipped)));
+        assert_eq!(framer.next(b"", false), None);
+    }
 }
 
 /// Lengths that lie cost the events that they cover, and nothing else.
@@ -256,6 +301,12 @@ fn json_events_are_parsed_or_rejected_with_a_reason() {
     good(r#""user":{"id":"a\u00e9\n"},"user":{"id":true}"#, ["-", "-", "-", "'true'"]);
     good(r#""amount":1,"amount":null"#, ["-", "-", "-", "-"]);
     good(r#""user":5"#, ["-", "-", "-", "-"]);
+    // A number in a field of text is the text that it has.
+    for number in ["18446744073709551615", "18446744073709551614", "-9223372036854775808", "1.5"] {
+        let user = format!("'{number}'");
+        good(&format!("\"user\":{{\"id\":{number}}}"), ["-", "-", "-", &user[..]]);
+    }
+    good(r#""amount":18446744073709551615"#, ["1.8446744073709552e19", "-", "-", "-"]);
     let bad = |frame: &[u8], reason: &str| {
         let got = parse(&stream, frame).unwrap_err();
         assert!(got.contains(reason), "{}: {got}", String::from_utf8_lossy(frame));
@@ -333,7 +384,10 @@ fn windows_of_a_file_become_tables_and_versions() {
     assert_eq!(rows(&work.path().join("out/users/1970-01-01T00-00-02Z")).len(), 1);
     let store = Store::open(work.path().join("out/all")).unwrap().reader().unwrap();
     let value = store.get("all").unwrap().unwrap();
-    let schema = Schema::of_version(store.version().info()).unwrap();
+    let version = store.version();
+    let info = version.info();
+    assert_eq!(info.provenance, [("summary".to_owned(), b"all".to_vec())]);
+    let schema = Schema::of_version(info).unwrap();
     let expected = r#"{"users":3,"often":[{"value":"ann","count":5,"error":0},{"value":"ben","count":1,"error":0}]}"#;
     assert_eq!(schema.row(&value).unwrap().to_string(), expected);
 }
@@ -358,6 +412,46 @@ fn groups_of_several_fields_have_a_list_as_key() {
     );
     let rejected = fs::read_to_string(work.path().join("bad/v2.jsonl")).unwrap();
     assert_eq!(rejected, "{\"reason\":\"no JSON object\",\"frame\":\"no json\"}\n");
+}
+
+const BY_AMOUNT: &str = r#"
+[summary.amounts]
+stream = "v1"
+group-by = ["amount"]
+columns = [{ name = "events", count = true }]
+"#;
+
+/// Null is a group of integers, which no integer is.
+#[test]
+fn groups_of_an_integer_have_a_column_that_can_be_null() {
+    let work = TempDir::new().unwrap();
+    fs::write(work.path().join("a.csv"), "1000,ann,x,7,1\n1000,ann,x,,1\n1001,ben,x,7,1\n")
+        .unwrap();
+    run_all(&config(&format!("{CSV}{BY_AMOUNT}"), work.path())).unwrap();
+    assert_eq!(
+        rows(&work.path().join("out/amounts/all")),
+        [r#"{"group":"","amount":null,"events":1}"#, r#"{"group":"7","amount":7,"events":2}"#,]
+    );
+}
+
+#[test]
+fn a_table_of_another_run_is_not_replaced() {
+    let work = TempDir::new().unwrap();
+    let out = work.path().join("out");
+    fs::write(work.path().join("a.csv"), "1000,ann,x,7,1\n").unwrap();
+    run_all(&config(CSV, work.path())).unwrap();
+    let before = tables(&out.join("users"));
+    fs::write(work.path().join("a.csv"), "1000,ben,x,7,1\n").unwrap();
+    let refused = run_all(&config(CSV, work.path())).unwrap_err().to_string();
+    let words = ["out/users/1970-01-01T00-00-01Z", "another run", "`out`", "`checkpoints`"];
+    assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
+    assert_eq!(tables(&out.join("users")), before);
+    // Without windows, the only table is known before the first event.
+    let text = format!("{}{BY_AMOUNT}", &CSV[..CSV.find("[summary.users]").unwrap()]);
+    let config = config(&text, work.path());
+    run_all(&config).unwrap();
+    let refused = Run::start(&config, &Env::system(), Arc::default()).unwrap_err().to_string();
+    assert!(refused.contains("out/amounts/all, which another run has written"), "{refused}");
 }
 
 fn numbered(count: u64) -> String {
@@ -412,6 +506,39 @@ fn files_are_summarised_exactly_once_over_restarts() {
     fs::write(work.path().join("a.csv"), lines[..5].concat()).unwrap();
     let refused = run_all(&config).unwrap_err().to_string();
     assert!(refused.contains("a.csv: has") && refused.contains("another file"), "{refused}");
+}
+
+/// A last line that is still being written is summarised when it is whole, once.
+#[test]
+fn a_line_that_is_being_written_is_left_for_the_next_run() {
+    let work = TempDir::new().unwrap();
+    let text =
+        CSV.replace("out = \"out\"\n", "out = \"out\"\ncheckpoints = \"cp\"\nrejected = \"bad\"\n");
+    let long = "x".repeat(3 << 20);
+    let parts =
+        ["1000,ann,x,7,1\n5000,ben,x,1", "2,1\n", &long[..], &long[..], "\n9000,cat,x,1,1\n"];
+    let mut got = Vec::new();
+    for i in 0..parts.len() {
+        fs::write(work.path().join("a.csv"), parts[..=i].concat()).unwrap();
+        let stats = run_all(&config(&text, work.path())).unwrap().remove(0);
+        let totals = stats.stats.totals;
+        got.push((totals.frames, totals.events, totals.bytes, stats.unread_bytes));
+    }
+    let long = long.len() as u64;
+    assert_eq!(
+        got,
+        [
+            (1, 1, 14, 12),
+            (2, 2, 29, 0),
+            (2, 2, 29, long),
+            (2, 2, 29, 2 * long),
+            (4, 3, 29 + 2 * long + 1 + 14, 0)
+        ]
+    );
+    let second = rows(&work.path().join("out/users/1970-01-01T00-00-05Z"));
+    assert!(second[0].contains(r#""user":"ben","events":1,"amount":12"#), "{second:?}");
+    let rejected = fs::read_to_string(work.path().join("bad/v1.jsonl")).unwrap();
+    assert_eq!(rejected.matches(TOO_LONG).count(), 1);
 }
 
 /// Results of the configuration `CSV` on a disk: rows of all tables, and the value in the store.
@@ -499,6 +626,69 @@ fn events_come_over_tcp_until_the_run_stops() {
     let totals = stats[0].stats.totals;
     assert_eq!((totals.events, totals.rejected), (300, 1));
     assert_eq!(rows(&work.path().join("out/users/1970-01-01T00-00-10Z")).len(), 5);
+}
+
+/// When the run is to stop, what has come is counted, also of connections that wait for a place, and an event without its
+/// end is rejected.
+#[test]
+fn what_has_come_over_tcp_when_the_run_stops_is_counted() {
+    for (framing, half) in [("lines", "12,user"), ("octets", "500 12,user")] {
+        let work = TempDir::new().unwrap();
+        let text = CSV.replace(
+            "files = [\"a.csv\"]",
+            &format!("listen = [\"127.0.0.1:0\"]\nclients = 1\nframing = \"{framing}\""),
+        );
+        let stop = Arc::<AtomicBool>::default();
+        let run = Run::start(&config(&text, work.path()), &Env::system(), stop.clone()).unwrap();
+        let (_, address) = run.addresses()[0].clone();
+        let mut first = TcpStream::connect(address).unwrap();
+        first.write_all(numbered(10).as_bytes()).unwrap();
+        let mut waiting = Vec::new();
+        let stats = run.wait(&mut |stats| {
+            if stats[0].stats.totals.frames == 10 && waiting.is_empty() {
+                for _ in 0..3 {
+                    let mut sender = TcpStream::connect(address).unwrap();
+                    sender.write_all((numbered(100) + half).as_bytes()).unwrap();
+                    waiting.push(sender);
+                }
+                first.write_all(numbered(5).as_bytes()).unwrap();
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+        let stats = stats.unwrap().remove(0);
+        let totals = stats.stats.totals;
+        assert_eq!((totals.events, totals.rejected), (315, 3), "{framing}");
+        assert_eq!((stats.connections, stats.failed_connections), (0, 0));
+    }
+}
+
+/// The rest of an event that is too long is counted while it comes.
+#[test]
+fn a_length_that_lies_is_counted_while_its_event_comes() {
+    let work = TempDir::new().unwrap();
+    let text =
+        CSV.replace("files = [\"a.csv\"]", "listen = [\"127.0.0.1:0\"]\nframing = \"octets\"");
+    let stop = Arc::<AtomicBool>::default();
+    let run = Run::start(&config(&text, work.path()), &Env::system(), stop.clone()).unwrap();
+    let mut sender = TcpStream::connect(run.addresses()[0].1).unwrap();
+    let sent = format!("9999999999 {}", "x".repeat(10_000));
+    sender.write_all(sent.as_bytes()).unwrap();
+    let stats = run.wait(&mut |stats| {
+        let totals = stats[0].stats.totals;
+        // Before the event ends, which it never does.
+        let is_all = (totals.rejected, totals.bytes) == (1, sent.len() as u64);
+        stop.store(is_all, Ordering::Relaxed);
+    });
+    assert_eq!(stats.unwrap()[0].stats.totals.frames, 1);
+}
+
+#[test]
+fn the_system_looks_whether_a_silent_sender_is_still_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    assert!(!SockRef::from(&connection).keepalive().unwrap());
+    tcp::prepare(&connection).unwrap();
+    assert!(SockRef::from(&connection).keepalive().unwrap());
 }
 
 /// Reads the text format of Prometheus, strictly: the lines of a metric are together, behind its help and its type; names
@@ -754,11 +944,52 @@ fn mistakes_in_a_configuration_are_named() {
     check("columns = [\"ts\"", "colums = [\"ts\"", "line 5");
     check("out = \"out\"", "out = \"out\"\nmemory = \"lots\"", "line 3");
     check("out = \"out\"", "out = \"out\"\nmetrics-listen = \"9100\"", "line 3");
-    let text = CSV.replace("\"a.csv\"", "\"-\"").replace("out = ", "checkpoints = \"c\"\nout = ");
-    let refused = Run::start(
-        &config(&text, Path::new("/tmp/hashfold-none")),
-        &Env::simulated(1),
-        Arc::default(),
+    check("out = \"out\"", "out = \"out\"\nmemory = \"0B\"", "memory: expected 1B or more, got 0B");
+    check(
+        "out = \"out\"",
+        "out = \"out\"\ncheckpoints = \"c\"\ncheckpoint-interval = \"0s\"",
+        "checkpoint-interval: expected 1ms or more, got 0ms",
     );
-    assert!(refused.unwrap_err().to_string().contains("standard input"));
+    let stream = |line: &str, word: &str| {
+        let files = "files = [\"a.csv\"]";
+        check(files, &format!("{files}\n{line}"), &format!("stream \"v1\": {word}"));
+    };
+    stream("workers = 0", "workers: expected 1 to 1024, got 0");
+    stream("workers = 2000", "workers: expected 1 to 1024, got 2000");
+    stream("parsers = 0", "parsers: expected 1 to 1024, got 0");
+    stream("batches = 0", "batches: expected 1 to 65536, got 0");
+    stream("clients = 0", "clients: expected 1 or more, got 0");
+    stream("event-max = \"65MiB\"", "event-max: expected 1B to 64MiB, got 68157440B");
+    check(
+        "[\"a.csv\"]",
+        "[\"a.csv\", \"./a.csv\"]",
+        "files: expected each once, got \"a.csv\" twice",
+    );
+    let summary = |from: &str, to: &str, word: &str| {
+        check(from, to, &format!("summary \"users\": {word}"));
+    };
+    let by = "group-by = [\"user\"]";
+    summary(
+        by,
+        "group-by = [\"user\", \"user\"]",
+        "group-by: expected each once, got \"user\" twice",
+    );
+    summary(by, &format!("{by}\ngroups-max = 0"), "groups-max: expected 1 or more, got 0");
+    let at_least = format!("{by}\nwhere = [{{ field = \"user\", at-least = 1 }}]");
+    summary(
+        by,
+        &at_least,
+        "where, field \"user\": `at-least` expected a field of numbers, got one of",
+    );
+    let twice = |name: &str| {
+        let word = "names of the key and of columns: expected each once, got";
+        format!("{word} \"{name}\" twice")
+    };
+    summary("name = \"least\"", "name = \"amount\"", &twice("amount"));
+    summary("name = \"least\"", "name = \"user\"", &twice("user"));
+    summary("[0.5, 0.999]", "[0.5, 0.5]", &twice("weight_p50"));
+    summary("group-by = [\"user\"]", "group-by = [\"amount\"]", &twice("amount"));
+    let text = CSV.replace("\"a.csv\"", "\"-\"").replace("out = ", "checkpoints = \"c\"\nout = ");
+    let refused = Config::parse(&text, "c.toml", Path::new("")).unwrap_err().to_string();
+    assert!(refused.contains("files and TCP, got one of standard input"), "{refused}");
 }
