@@ -274,15 +274,22 @@ fn is_change(command: &Command) -> bool {
     matches!(command.run, Run::Change(_) | Run::Keys(_))
 }
 
-/// Returns the groups of the filters that the commands are about: keys of jobs are filters, and others may be.
+/// Returns the groups of the filters that the commands are about: keys of jobs are filters, and those of other commands
+/// may be if their space has filters.
 fn filter_groups(session: &Session, transaction: &Transaction) -> Vec<TurnGroup> {
-    let has_filters = session.space().is_some_and(|space| space.has_filters());
+    let has_filters = |found: Found, arguments: &Arguments<'_>| {
+        // What has no target gets its error when it is run.
+        let target = Target::of(session, arguments, found.command.keys);
+        target.is_ok_and(|target| target.space_with_filters().is_some())
+    };
     let groups = transaction.commands().flat_map(|(found, arguments)| match found.command.run {
         Run::Job(_) => {
             let places = found.command.keys.places(arguments.len());
             places.map(|place| TurnGroup::of(arguments.at(place))).collect()
         }
-        _ if has_filters && is_change(found.command) => turn_groups(found.command, &arguments),
+        _ if is_change(found.command) && has_filters(found, &arguments) => {
+            turn_groups(found.command, &arguments)
+        }
         _ => Vec::new(),
     });
     groups.collect()
@@ -581,7 +588,53 @@ const REPLY_BYTES_MAX: usize = VALUES_BYTES_MAX + (1 << 20);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::TABLE;
+    use crate::{
+        command::{CommandSet, TABLE},
+        data::{FilterHome, Space},
+        session::Client,
+        user::{Password, User},
+    };
+    use hashfold::{Env, work::MemoryBudget};
+    use std::{collections::HashMap, net::SocketAddr, path::Path};
+
+    /// Returns the state of a connection whose user makes filters, and names keys of another space `other:{key}`.
+    fn session() -> Session {
+        let (env, memory) = (Env::simulated(1), MemoryBudget::unlimited());
+        let home = FilterHome::open(&env, Path::new("made"), 16 << 20, &memory).unwrap();
+        let user = User {
+            name: "eve".into(),
+            password: Password::None,
+            space: Arc::new(Space::new(None, [], Some(Arc::new(home)))),
+            spaces: HashMap::from([("other".into(), Arc::new(Space::new(None, [], None)))]),
+            commands: CommandSet::of(["+@all"]).unwrap(),
+            keys: Vec::new(),
+            choice: None,
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 6379));
+        let client = Client::new(1, (address, address), false, Duration::ZERO);
+        Session::new(Arc::new(client), Some(Arc::new(user)))
+    }
+
+    #[test]
+    fn a_transaction_waits_for_filters_of_the_spaces_of_its_keys_only() {
+        let session = session();
+        let groups = |line: &str| {
+            let mut places = Vec::new();
+            for word in line.split(' ') {
+                let start = word.as_ptr().addr() - line.as_ptr().addr();
+                places.push(start..start + word.len());
+            }
+            let arguments = Arguments::new(line.as_bytes(), &places);
+            let found = TABLE.find(&arguments).map_err(|_| line.to_owned()).unwrap();
+            let mut transaction = Transaction::default();
+            transaction.push(found.number, &arguments).unwrap();
+            filter_groups(&session, &transaction)
+        };
+        assert_eq!(groups("DEL a"), [TurnGroup::of(b"a")]);
+        assert_eq!(groups("BF.ADD a x"), [TurnGroup::of(b"a")]);
+        assert_eq!(groups("FLUSHALL"), TurnGroup::all());
+        assert!(groups("DEL other:{a}").is_empty() && groups("GET a").is_empty());
+    }
 
     #[test]
     fn network_threads_run_only_commands_of_which_hundreds_take_little_time() {

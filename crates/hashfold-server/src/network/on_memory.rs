@@ -186,7 +186,7 @@ impl MemoryGroup {
         let mut reply = Reply::new(output, protocol);
         // Many commands return the value before: one without room for it changes nothing.
         let done = room
-            .reserve(start + old_bytes(&unit, (found, &arguments), &names), values)
+            .reserve_beside(start, old_bytes(&unit, (found, &arguments), &names), values)
             .and_then(|()| change_alone(unit, (found, &arguments), &names, &mut reply))
             .and_then(FilterEdit::apply);
         if let Err(error) = done {

@@ -8,6 +8,9 @@ use std::sync::{
 /// Bytes of values that each batch may have without a reservation.
 const FREE_BYTES: usize = 256 << 10;
 
+/// The reply to a request for whose values there is no memory now.
+const BUSY: &str = "TRYAGAIN The values of other requests take the memory of clients";
+
 /// Reservations are multiples of this number of bytes.
 const STEP: u64 = 1 << 20;
 
@@ -63,6 +66,25 @@ impl Room {
         if bytes > self.bytes { self.grow(bytes, memory) } else { Ok(()) }
     }
 
+    /// Makes room for a value beside this number of bytes of other requests.
+    ///
+    /// # Errors
+    /// The reply: other requests take the memory now, or the value has more bytes than the memory.
+    pub(super) fn reserve_beside(
+        &mut self,
+        others: usize,
+        value: usize,
+        memory: &Arc<ValueMemory>,
+    ) -> Result<(), String> {
+        let limit = memory.limit;
+        if value > FREE_BYTES && (value as u64).next_multiple_of(STEP) > limit {
+            return Err(format!(
+                "ERR the value has {value} bytes, and the memory of clients {limit}; raise `client-memory`"
+            ));
+        }
+        self.reserve(others + value, memory).map_err(|_| BUSY.into())
+    }
+
     /// Makes room for this number of bytes in all, and for some more.
     ///
     /// # Errors
@@ -79,7 +101,7 @@ impl Room {
             ));
         }
         if !memory.take(wanted - *taken) {
-            return Err("TRYAGAIN The values of other requests take the memory of clients".into());
+            return Err(BUSY.into());
         }
         *taken = wanted;
         self.bytes = wanted as usize;
@@ -115,5 +137,16 @@ mod tests {
         assert!(never.starts_with("ERR ") && never.contains("3145728"), "{never}");
         drop(second);
         assert_eq!(memory.taken.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn values_of_other_requests_are_no_fault_of_a_small_one() {
+        let memory = Arc::new(ValueMemory::new(3 << 20));
+        let mut room = Room::default();
+        room.reserve_beside(1 << 20, 2 << 20, &memory).unwrap();
+        let busy = room.reserve_beside(2 << 20, 2 << 20, &memory).unwrap_err();
+        assert!(busy.starts_with("TRYAGAIN "), "{busy}");
+        let never = room.reserve_beside(0, (3 << 20) + 1, &memory).unwrap_err();
+        assert!(never.starts_with("ERR the value has 3145729 bytes"), "{never}");
     }
 }
