@@ -8,6 +8,7 @@ use hashfold::pipeline::{Events, FieldKind, Value};
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
+use serde_json::Number;
 use std::{cell::Cell, fmt};
 
 /// Why a frame is no event.
@@ -87,13 +88,54 @@ struct Seed<'a> {
     reason: &'a Cell<&'static str>,
 }
 
+/// A value that is neither a list nor an object.
+#[derive(Clone, Copy)]
+enum Plain<'a> {
+    Null,
+    Text(&'a [u8]),
+    Int(i64),
+    /// An integer above those of 64 bits with a sign.
+    Large(u64),
+    Float(f64),
+}
+
+impl<'a> Plain<'a> {
+    /// Returns the value of a field. A number in a field of text is the text that it has in JSON, which is put into `text`.
+    fn value(self, kind: FieldKind, text: &'a mut String) -> Result<Value<'a>, &'static str> {
+        match (self, kind) {
+            (Plain::Null, _) => return Ok(Value::Null),
+            (Plain::Text(text), FieldKind::Text) => return Ok(Value::Text(text)),
+            (Plain::Int(value), FieldKind::Int) => return Ok(Value::Int(value)),
+            (_, FieldKind::Int) => return Err(scalar::NO_INT),
+            (Plain::Text(_), FieldKind::Float) => return Err(scalar::NO_FLOAT),
+            (Plain::Int(value), FieldKind::Float) => return Ok(Value::Float(value as f64)),
+            (Plain::Large(value), FieldKind::Float) => return Ok(Value::Float(value as f64)),
+            (Plain::Float(value), FieldKind::Float) => {
+                return scalar::finite(Some(value)).map(Value::Float).ok_or(scalar::NO_FLOAT);
+            }
+            (Plain::Int(value), FieldKind::Text) => *text = value.to_string(),
+            (Plain::Large(value), FieldKind::Text) => *text = value.to_string(),
+            (Plain::Float(value), FieldKind::Text) => {
+                let number = Number::from_f64(value).ok_or(scalar::NO_FLOAT)?;
+                *text = number.to_string();
+            }
+        }
+        Ok(Value::Text(text.as_bytes()))
+    }
+
+    fn time(self, format: TimeFormat) -> Result<i64, &'static str> {
+        match self {
+            Plain::Null => Err(scalar::NO_TIME),
+            Plain::Text(text) => scalar::time_of_text(format, text),
+            Plain::Int(value) => scalar::time_of_int(format, value),
+            Plain::Large(value) => scalar::time_of_float(format, value as f64),
+            Plain::Float(value) => scalar::time_of_float(format, value),
+        }
+    }
+}
+
 impl Seed<'_> {
-    fn set<E: serde::de::Error>(
-        self,
-        value: Result<Value<'_>, &'static str>,
-        kind_of: impl Fn(FieldKind) -> Result<(), &'static str>,
-        time: impl Fn(TimeFormat) -> Result<i64, &'static str>,
-    ) -> Result<(), E> {
+    fn set<E: serde::de::Error>(self, value: Plain<'_>) -> Result<(), E> {
         let failed = |reason| {
             self.reason.set(reason);
             E::custom(reason)
@@ -102,23 +144,11 @@ impl Seed<'_> {
             return Err(failed(NO_OBJECT));
         }
         for (field, kind) in &self.node.fields {
-            kind_of(*kind).map_err(failed)?;
-            let value = match (value.map_err(failed)?, kind) {
-                (Value::Int(value), FieldKind::Float) => Value::Float(value as f64),
-                (Value::Int(value), FieldKind::Text) => {
-                    self.events.set(*field, Value::Text(value.to_string().as_bytes()));
-                    continue;
-                }
-                (Value::Float(value), FieldKind::Text) => {
-                    self.events.set(*field, Value::Text(value.to_string().as_bytes()));
-                    continue;
-                }
-                (value, _) => value,
-            };
-            self.events.set(*field, value);
+            let mut text = String::new();
+            self.events.set(*field, value.value(*kind, &mut text).map_err(failed)?);
         }
         if let Some(format) = self.node.time {
-            self.time_ms.set(Some(time(format).map_err(failed)?));
+            self.time_ms.set(Some(value.time(format).map_err(failed)?));
         }
         Ok(())
     }
@@ -172,30 +202,19 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
-        let kind_of = |kind| match kind {
-            FieldKind::Text => Ok(()),
-            FieldKind::Int => Err(scalar::NO_INT),
-            FieldKind::Float => Err(scalar::NO_FLOAT),
-        };
-        let bytes = text.as_bytes();
-        self.set(Ok(Value::Text(bytes)), kind_of, |format| scalar::time_of_text(format, bytes))
+        self.set(Plain::Text(text.as_bytes()))
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        self.set(Ok(Value::Int(value)), |_| Ok(()), |format| scalar::time_of_int(format, value))
+        self.set(Plain::Int(value))
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        match i64::try_from(value) {
-            Ok(value) => self.visit_i64(value),
-            Err(_) => self.visit_f64(value as f64),
-        }
+        self.set(i64::try_from(value).map_or(Plain::Large(value), Plain::Int))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        let kind_of = |kind| if kind == FieldKind::Int { Err(scalar::NO_INT) } else { Ok(()) };
-        let number = scalar::finite(Some(value)).map(Value::Float).ok_or(scalar::NO_FLOAT);
-        self.set(number, kind_of, |format| scalar::time_of_float(format, value))
+        self.set(Plain::Float(value))
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
@@ -203,7 +222,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
-        self.set(Ok(Value::Null), |_| Ok(()), |_| Err(scalar::NO_TIME))
+        self.set(Plain::Null)
     }
 }
 

@@ -256,6 +256,12 @@ fn json_events_are_parsed_or_rejected_with_a_reason() {
     good(r#""user":{"id":"a\u00e9\n"},"user":{"id":true}"#, ["-", "-", "-", "'true'"]);
     good(r#""amount":1,"amount":null"#, ["-", "-", "-", "-"]);
     good(r#""user":5"#, ["-", "-", "-", "-"]);
+    // A number in a field of text is the text that it has.
+    for number in ["18446744073709551615", "18446744073709551614", "-9223372036854775808", "1.5"] {
+        let user = format!("'{number}'");
+        good(&format!("\"user\":{{\"id\":{number}}}"), ["-", "-", "-", &user[..]]);
+    }
+    good(r#""amount":18446744073709551615"#, ["1.8446744073709552e19", "-", "-", "-"]);
     let bad = |frame: &[u8], reason: &str| {
         let got = parse(&stream, frame).unwrap_err();
         assert!(got.contains(reason), "{}: {got}", String::from_utf8_lossy(frame));
