@@ -2,6 +2,7 @@
 
 use crate::{
     duration::{DurationMs, Size},
+    range::distinct,
     rule::RuleEntry,
 };
 use hashfold::pipeline::{Chains, Field, FirstTouch, LastTouch, Linear, Model, Rule, TimeDecay};
@@ -63,8 +64,9 @@ impl ChainsEntry {
             return Err(format!("channel: expected another name than \"{TIME}\", which dumps use"));
         }
         let rules = |place: &str, entries: Vec<RuleEntry>| -> Result<Vec<Rule>, String> {
-            entries.into_iter().map(|entry| entry.rule(place, &field)).collect()
+            entries.into_iter().map(|entry| entry.rule(place, &field, fields)).collect()
         };
+        distinct("channel", &self.channel)?;
         let channel: Result<Vec<usize>, String> =
             self.channel.iter().map(|name| field(name)).collect();
         let mut chains = Chains::new(name, field(&self.user)?, channel?);

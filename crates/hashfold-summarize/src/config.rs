@@ -4,16 +4,19 @@ use crate::{
     chains::ChainsEntry,
     duration::{DurationMs, Size},
     error::SummarizeError,
+    range::{distinct, positive, within},
+    rows::Layout,
     rule::RuleEntry,
 };
 use hashfold::pipeline::{
-    Aggregate, Chains, Column, DISTINCT_PRECISION, Field, FieldKind, Rule, Summary,
+    Aggregate, BATCHES_MAX, Chains, Column, DISTINCT_PRECISION, Field, FieldKind, Rule, Summary,
+    THREADS_MAX,
 };
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 /// Size of the longest event unless the file says otherwise, and the largest such limit, in bytes.
@@ -86,6 +89,12 @@ pub struct Stream {
     pub summaries: Vec<(Summary, OutputKind)>,
     /// Chains of the stream, and the summaries of their credits with their outputs.
     pub chains: Vec<(Chains, Vec<(Summary, OutputKind)>)>,
+}
+
+impl Stream {
+    fn has_standard_input(&self) -> bool {
+        self.files.iter().any(Option::is_none)
+    }
 }
 
 /// Formats of events.
@@ -296,6 +305,10 @@ impl File {
         if inputs.filter(|file| file.is_none()).count() > 1 {
             return Err("files: expected standard input (\"-\") at most once".into());
         }
+        if self.checkpoints.is_some() && streams.iter().any(Stream::has_standard_input) {
+            let expected = "checkpoints: expected streams of files and TCP";
+            return Err(format!("{expected}, got one of standard input (\"-\")"));
+        }
         for (name, entry) in self.chains {
             check_name("chains", &name)?;
             if self.summary.contains_key(&name) {
@@ -311,12 +324,14 @@ impl File {
         }
         check_streams(&streams)?;
         let interval = self.checkpoint_interval.map_or(CHECKPOINT_MS, |interval| interval.0);
+        let checkpoint_ms = positive("checkpoint-interval", interval, "ms")?.unsigned_abs();
+        let memory = self.memory.map(|size| positive("memory", size.0, "B")).transpose()?;
         Ok(Config {
             out: folder.join(self.out),
             checkpoints: self.checkpoints.map(|path| folder.join(path)),
-            checkpoint_ms: interval.max(1) as u64,
+            checkpoint_ms,
             rejected: self.rejected.map(|path| folder.join(path)),
-            memory: self.memory.map(|size| size.0),
+            memory,
             metrics_file: self.metrics_file.map(|path| folder.join(path)),
             metrics_listen: self.metrics_listen,
             streams,
@@ -355,6 +370,11 @@ fn add_summary(streams: &mut [Stream], name: &str, entry: SummaryEntry) -> Resul
         _ => return Err("expected one of `stream` and `chains`".into()),
     }
     Ok(())
+}
+
+/// Returns a path without the parts `.`.
+fn plain(path: &Path) -> PathBuf {
+    path.components().filter(|part| *part != Component::CurDir).collect()
 }
 
 /// Refuses streams and chains without a result.
@@ -415,22 +435,24 @@ impl StreamEntry {
         }
         let event_bytes_max = self.event_max.map_or(EVENT_BYTES_MAX, |size| size.0);
         if !(1..=EVENT_BYTES_LIMIT).contains(&event_bytes_max) {
-            return Err("event-max: expected at most 64MiB".into());
+            return Err(format!("event-max: expected 1B to 64MiB, got {event_bytes_max}B"));
         }
         let file = |file: String| (file != "-").then(|| folder.join(file));
+        let files: Vec<_> = self.files.into_iter().map(file).collect();
+        distinct("files", files.iter().flatten().map(|file| plain(file).display().to_string()))?;
         Ok(Stream {
             name: name.into(),
             format,
             framing: self.framing,
             envelope: self.envelope,
-            files: self.files.into_iter().map(file).collect(),
+            files,
             has_header: self.header,
             listen: self.listen,
-            clients_max: self.clients.unwrap_or(CLIENTS_MAX).max(1),
+            clients_max: positive("clients", self.clients.unwrap_or(CLIENTS_MAX), "")?,
             event_bytes_max: event_bytes_max as usize,
-            parsers: self.parsers.unwrap_or(1),
-            workers: self.workers.unwrap_or(1),
-            batches: self.batches.unwrap_or(32),
+            parsers: within("parsers", self.parsers.unwrap_or(1), THREADS_MAX)?,
+            workers: within("workers", self.workers.unwrap_or(1), THREADS_MAX)?,
+            batches: within("batches", self.batches.unwrap_or(32), BATCHES_MAX)?,
             ahead_ms_max: self.ahead.map_or(AHEAD_MS, |ahead| ahead.0),
             time: self.time,
             fields,
@@ -480,8 +502,12 @@ impl SummaryEntry {
                     .map_err(|message| format!("column \"{name}\": {message}"))
             })
             .collect();
-        let rules: Result<Vec<Rule>, String> =
-            self.r#where.into_iter().map(|entry| entry.rule("where", &field)).collect();
+        let rules: Result<Vec<Rule>, String> = self
+            .r#where
+            .into_iter()
+            .map(|entry| entry.rule("where", &field, &stream.fields))
+            .collect();
+        distinct("group-by", &self.group_by)?;
         let group_by: Result<Vec<usize>, String> =
             self.group_by.iter().map(|name| field(name)).collect();
         let mut summary = Summary::new(name, columns?).rules(rules?).group_by(group_by?);
@@ -497,9 +523,12 @@ impl SummaryEntry {
             None => {}
         }
         if let Some(groups_max) = self.groups_max {
-            summary = summary.groups_max(groups_max);
+            summary = summary.groups_max(positive("groups-max", groups_max, "")?);
         }
         summary.check(&stream.fields).map_err(|error| error.to_string())?;
+        let schema = Layout::new(&summary, &stream.fields).schema;
+        let columns = schema.columns.iter().map(|column| &column.name);
+        distinct("names of the key and of columns", columns.chain([&schema.key]))?;
         Ok(summary)
     }
 }

@@ -24,6 +24,7 @@ mod metrics;
 mod output;
 mod parse;
 mod publisher;
+mod range;
 mod rejected;
 mod rows;
 mod rule;

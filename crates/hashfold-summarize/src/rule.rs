@@ -1,6 +1,6 @@
 //! The conditions of `where`, `touch` and `conversion` in a configuration.
 
-use hashfold::pipeline::{Rule, Test};
+use hashfold::pipeline::{Field, FieldKind, Rule, Test};
 use serde::Deserialize;
 
 /// A condition as the file has it.
@@ -15,13 +15,21 @@ pub(crate) struct RuleEntry {
 }
 
 impl RuleEntry {
-    /// Returns the condition; `field` returns the number of a field, `place` is the key of the list, for errors.
+    /// Returns the condition; `field` returns the number of one of the `fields`, `place` is the key of the list, for
+    /// errors.
     pub(crate) fn rule(
         self,
         place: &str,
         field: &impl Fn(&str) -> Result<usize, String>,
+        fields: &[Field],
     ) -> Result<Rule, String> {
         let number = field(&self.field)?;
+        if self.at_least.is_some() && fields[number].kind == FieldKind::Text {
+            return Err(format!(
+                "{place}, field \"{}\": `at-least` expected a field of numbers, got one of text",
+                self.field
+            ));
+        }
         Ok(Rule { field: number, test: self.test(place)? })
     }
 

@@ -760,11 +760,52 @@ fn mistakes_in_a_configuration_are_named() {
     check("columns = [\"ts\"", "colums = [\"ts\"", "line 5");
     check("out = \"out\"", "out = \"out\"\nmemory = \"lots\"", "line 3");
     check("out = \"out\"", "out = \"out\"\nmetrics-listen = \"9100\"", "line 3");
-    let text = CSV.replace("\"a.csv\"", "\"-\"").replace("out = ", "checkpoints = \"c\"\nout = ");
-    let refused = Run::start(
-        &config(&text, Path::new("/tmp/hashfold-none")),
-        &Env::simulated(1),
-        Arc::default(),
+    check("out = \"out\"", "out = \"out\"\nmemory = \"0B\"", "memory: expected 1B or more, got 0B");
+    check(
+        "out = \"out\"",
+        "out = \"out\"\ncheckpoints = \"c\"\ncheckpoint-interval = \"0s\"",
+        "checkpoint-interval: expected 1ms or more, got 0ms",
     );
-    assert!(refused.unwrap_err().to_string().contains("standard input"));
+    let stream = |line: &str, word: &str| {
+        let files = "files = [\"a.csv\"]";
+        check(files, &format!("{files}\n{line}"), &format!("stream \"v1\": {word}"));
+    };
+    stream("workers = 0", "workers: expected 1 to 1024, got 0");
+    stream("workers = 2000", "workers: expected 1 to 1024, got 2000");
+    stream("parsers = 0", "parsers: expected 1 to 1024, got 0");
+    stream("batches = 0", "batches: expected 1 to 65536, got 0");
+    stream("clients = 0", "clients: expected 1 or more, got 0");
+    stream("event-max = \"65MiB\"", "event-max: expected 1B to 64MiB, got 68157440B");
+    check(
+        "[\"a.csv\"]",
+        "[\"a.csv\", \"./a.csv\"]",
+        "files: expected each once, got \"a.csv\" twice",
+    );
+    let summary = |from: &str, to: &str, word: &str| {
+        check(from, to, &format!("summary \"users\": {word}"));
+    };
+    let by = "group-by = [\"user\"]";
+    summary(
+        by,
+        "group-by = [\"user\", \"user\"]",
+        "group-by: expected each once, got \"user\" twice",
+    );
+    summary(by, &format!("{by}\ngroups-max = 0"), "groups-max: expected 1 or more, got 0");
+    let at_least = format!("{by}\nwhere = [{{ field = \"user\", at-least = 1 }}]");
+    summary(
+        by,
+        &at_least,
+        "where, field \"user\": `at-least` expected a field of numbers, got one of",
+    );
+    let twice = |name: &str| {
+        let word = "names of the key and of columns: expected each once, got";
+        format!("{word} \"{name}\" twice")
+    };
+    summary("name = \"least\"", "name = \"amount\"", &twice("amount"));
+    summary("name = \"least\"", "name = \"user\"", &twice("user"));
+    summary("[0.5, 0.999]", "[0.5, 0.5]", &twice("weight_p50"));
+    summary("group-by = [\"user\"]", "group-by = [\"amount\"]", &twice("amount"));
+    let text = CSV.replace("\"a.csv\"", "\"-\"").replace("out = ", "checkpoints = \"c\"\nout = ");
+    let refused = Config::parse(&text, "c.toml", Path::new("")).unwrap_err().to_string();
+    assert!(refused.contains("files and TCP, got one of standard input"), "{refused}");
 }

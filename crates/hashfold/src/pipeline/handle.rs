@@ -32,9 +32,10 @@ use std::{fmt, sync::Arc};
 const BATCHES: usize = 32;
 /// Marks that can be in a queue beside all batches.
 const MARKS: usize = 3;
-/// Largest numbers of threads and batches.
-const THREADS_MAX: usize = 1024;
-const BATCHES_MAX: usize = 1 << 16;
+/// Largest number of parsers, and of workers.
+pub const THREADS_MAX: usize = 1024;
+/// Largest number of batches.
+pub const BATCHES_MAX: usize = 1 << 16;
 
 /// Options of a pipeline.
 pub struct PipelineOptions {

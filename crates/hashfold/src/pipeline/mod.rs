@@ -117,7 +117,7 @@ pub use self::{
         Test,
     },
     events::{Events, TIME_MS_MAX, Value},
-    handle::{Pipeline, PipelineOptions},
+    handle::{BATCHES_MAX, Pipeline, PipelineOptions, THREADS_MAX},
     histogram::RELATIVE_ERROR,
     model::{
         CREDIT_WHOLE, Conversion, FirstTouch, LastTouch, Linear, Model, TimeDecay, Touch, share,
