@@ -135,6 +135,10 @@ fn credits_become_tables_and_chains_become_versions() {
     let dumps: Vec<(String, Vec<String>)> = dumps(work.path()).into_iter().collect();
     let first = r#"{"user":7,"touches":[{"time":"1970-01-01T00:00:00.100Z","channel":"ads","cents":1},{"time":"1970-01-01T00:00:00.200Z","channel":"mail","cents":2}]}"#;
     assert!(dumps[0].0.contains(r#""at_ms":1000"#), "{dumps:?}");
+    let store = Store::open(work.path().join("out/visits")).unwrap();
+    let notes = [("chains", "visits"), ("at", "1970-01-01T00:00:01Z")];
+    let notes = notes.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    assert_eq!(store.version(1).unwrap().info().provenance, notes);
     assert_eq!(dumps[0].1, [first]);
     // At 3000, all touches but the last are too old.
     let third = r#"{"user":7,"touches":[{"time":"1970-01-01T00:00:01.100Z","channel":"s\"x","cents":null}]}"#;

@@ -2,7 +2,7 @@
 
 use crate::{
     chains::TIME,
-    output::{publish, time},
+    output::{provenance, publish, time},
 };
 use hashfold::{
     Env, Result,
@@ -92,16 +92,18 @@ impl DumpSink for DumpStore {
     fn dump(&mut self, mut dump: ChainDump) -> Result<()> {
         // A dump of other events has other counts.
         let stats = dump.stats();
-        let facts = json!({
+        let own = json!({
             "chains": dump.name(), "at_ms": dump.at_ms(), "touches": stats.touches,
             "conversions": stats.conversions, "late": stats.late,
         });
         let attributes = vec![
             (Schema::ATTRIBUTE.into(), self.schema.to_json()),
-            (DUMP.into(), facts.to_string().into_bytes()),
+            (DUMP.into(), own.to_string().into_bytes()),
         ];
+        let notes = vec![("chains", dump.name().to_owned()), ("at", time(dump.at_ms()))];
+        let facts = (attributes, provenance(notes));
         let mut value = Vec::new();
-        publish(&self.env, &self.folder, self.continues, attributes, &mut |batch| {
+        publish(&self.env, &self.folder, self.continues, facts, &mut |batch| {
             while dump.advance()? {
                 let entry = dump.entry();
                 self.write(entry.value.unwrap_or_default(), &mut value)?;

@@ -2,7 +2,8 @@
 
 use crate::rows::Layout;
 use hashfold::{
-    Env, Result, Seed, Store, StoreOptions, TableBuilder, TableOptions,
+    Env, Error, ErrorKind, ReadOptions, Result, Seed, Store, StoreOptions, Table, TableBuilder,
+    TableOptions,
     pipeline::{Sink, Window},
     run::{SortOptions, VecRun},
     store::{Attributes, Batch, Pointer, UpdateMode, VersionFacts, VersionName},
@@ -24,6 +25,8 @@ pub(crate) struct TableSink {
     pub(crate) folder: PathBuf,
     pub(crate) layout: Layout,
     pub(crate) env: Env,
+    /// Whether windows can come again that were written before a crash.
+    pub(crate) continues: bool,
 }
 
 /// Publishes each window as a version of a store.
@@ -75,23 +78,55 @@ impl Sink for TableSink {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
         let folder = self.folder.join(window_name(window.span()));
         let attributes = attributes(&self.layout, window);
-        // After a crash, a window can come again; it has the same entries.
-        let options =
-            TableOptions::new().env(self.env.clone()).replace(true).attributes(attributes);
-        let builder = TableBuilder::with(folder, options)?;
+        // After a crash, a window can come again; it has the same entries. One of another run has others.
+        let options = TableOptions::new()
+            .env(self.env.clone())
+            .replace(self.continues)
+            .attributes(attributes);
+        let builder = TableBuilder::with(&folder, options).map_err(|error| match error.kind() {
+            ErrorKind::Exists => is_there(&folder),
+            _ => error,
+        })?;
         let mut run = run(&self.layout, window, builder.seed())?;
         builder.build(&mut run, &Watch::default())?;
         Ok(())
     }
 }
 
+/// Refuses a run whose window would replace the table in a folder.
+pub(crate) fn check_new(env: &Env, folder: &Path) -> Result<()> {
+    match Table::open_with(folder, &ReadOptions::new().env(env.clone())) {
+        Ok(_) => Err(is_there(folder)),
+        Err(error) if error.is_absent() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the error for a window whose table is there already, from another run.
+fn is_there(folder: &Path) -> Error {
+    let expected = "a new one: give another folder as `out`, remove this one, or use `checkpoints`, with which a run \
+                    continues the one before";
+    let got = format!("{}, which another run has written", folder.display());
+    Error::argument("table of a window", expected, got)
+}
+
 impl Sink for StoreSink {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
         let attributes = attributes(&self.layout, window);
-        publish(&self.env, &self.folder, self.continues, attributes, &mut |batch| {
+        let mut notes = vec![("summary", window.summary().name.clone())];
+        if let Some((start, end)) = window.span() {
+            notes.extend([("start", time(start)), ("end", time(end))]);
+        }
+        let facts = (attributes, provenance(notes));
+        publish(&self.env, &self.folder, self.continues, facts, &mut |batch| {
             batch.push_run(&mut run(&self.layout, window, Seed(0))?)
         })
     }
+}
+
+/// Returns what `hashfold versions` shows of a version: names and texts.
+pub(crate) fn provenance(notes: Vec<(&str, String)>) -> Attributes {
+    notes.into_iter().map(|(name, text)| (name.into(), text.into_bytes())).collect()
 }
 
 /// Publishes a version of a store with the entries that `fill` puts into a batch, and no others. The last attribute says what
@@ -101,7 +136,7 @@ pub(crate) fn publish(
     env: &Env,
     folder: &Path,
     continues: bool,
-    attributes: Attributes,
+    (attributes, provenance): (Attributes, Attributes),
     fill: &mut dyn FnMut(&mut Batch) -> Result<()>,
 ) -> Result<()> {
     let options = StoreOptions::new().env(env.clone()).chunks(1).attributes(attributes.clone());
@@ -129,7 +164,7 @@ pub(crate) fn publish(
     let facts = VersionFacts {
         id: env.random.next_u64(),
         created_s: env.clock.unix_time().as_secs(),
-        ..VersionFacts::default()
+        provenance,
     };
     let version = writer.write(batch, UpdateMode::Replace, facts, &Watch::default())?;
     writer.publish(version.name.number)

@@ -4,7 +4,7 @@ use hashfold::{
     Error, Result,
     pipeline::{Aggregate, Field, FieldKind, Output, Summary, TopItem, Value},
 };
-use hashfold_rows::{Column, Item, KeyType, Kind, List, Schema, Value as Cell, write_json_bytes};
+use hashfold_rows::{Column, Item, Kind, List, Schema, Value as Cell, write_json_bytes};
 
 /// The key of a summary without groups.
 const ALL: &[u8] = b"all";
@@ -13,7 +13,7 @@ const ALL: &[u8] = b"all";
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) schema: Schema,
-    /// Whether the fields of a group are columns too, because the key has several.
+    /// Whether the fields of a group are columns too: the key is one text of several, or of an integer that may be null.
     has_group_columns: bool,
     groups: usize,
     /// The number of columns of each result.
@@ -35,7 +35,8 @@ impl Layout {
     /// Returns the rows of a summary of events with these fields.
     pub(crate) fn new(summary: &Summary, fields: &[Field]) -> Layout {
         let groups: Vec<&Field> = summary.group_by.iter().map(|field| &fields[*field]).collect();
-        let has_group_columns = groups.len() > 1;
+        let is_int = matches!(groups[..], [Field { kind: FieldKind::Int, .. }]);
+        let has_group_columns = groups.len() > 1 || is_int;
         let mut columns = Vec::new();
         if has_group_columns {
             columns.extend(
@@ -51,11 +52,8 @@ impl Layout {
             columns.extend(added);
         }
         let names: Vec<&str> = groups.iter().map(|field| &field.name[..]).collect();
-        let key = if names.is_empty() { "group".into() } else { names.join(",") };
-        let mut schema = Schema::new(&key, columns);
-        if let [Field { kind: FieldKind::Int, .. }] = groups[..] {
-            schema.key_type = KeyType::Int64;
-        }
+        let key = if names.is_empty() || is_int { "group".into() } else { names.join(",") };
+        let schema = Schema::new(&key, columns);
         Layout { schema, has_group_columns, groups: groups.len(), widths }
     }
 

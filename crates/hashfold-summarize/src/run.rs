@@ -354,6 +354,7 @@ fn pipeline(
     let parser = FrameParser::new(stream);
     let parsers = (0..stream.parsers).map(|_| -> Box<dyn Parser> { Box::new(parser.clone()) });
     let place = Place { out: &config.out, env, continues: checkpoint.is_some() };
+    place.check(stream)?;
     let rejected = match &config.rejected {
         None => None,
         Some(folder) => {

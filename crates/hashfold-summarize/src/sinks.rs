@@ -3,11 +3,11 @@
 use crate::{
     config::{OutputKind, Stream},
     dump::DumpStore,
-    output::{StoreSink, TableSink},
+    output::{StoreSink, TableSink, check_new, window_name},
     rows::Layout,
 };
 use hashfold::{
-    Env,
+    Env, Result,
     pipeline::{Attribution, Chains, DumpSink, Field, Sink, Summary},
 };
 use std::path::Path;
@@ -22,6 +22,22 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// Refuses tables of another run that this one would replace, as far as their names are known before the first event:
+    /// those of summaries without windows.
+    pub(crate) fn check(&self, stream: &Stream) -> Result<()> {
+        if self.continues {
+            return Ok(());
+        }
+        let of_chains = stream.chains.iter().flat_map(|(_, summaries)| summaries);
+        let is_known = |(summary, output): &&(Summary, OutputKind)| {
+            summary.window_ms.is_none() && *output == OutputKind::Table
+        };
+        let mut known = stream.summaries.iter().chain(of_chains).filter(is_known);
+        known.try_for_each(|(summary, _)| {
+            check_new(self.env, &self.out.join(&summary.name).join(window_name(None)))
+        })
+    }
+
     /// Returns summaries of events with these fields, and their receivers.
     pub(crate) fn sinks(
         &self,
@@ -30,12 +46,11 @@ impl Place<'_> {
     ) -> Vec<(Summary, Box<dyn Sink>)> {
         let sink = |(summary, output): &(Summary, OutputKind)| -> (Summary, Box<dyn Sink>) {
             let (folder, env) = (self.out.join(&summary.name), self.env.clone());
+            let continues = self.continues;
             let layout = Layout::new(summary, fields);
             let sink: Box<dyn Sink> = match output {
-                OutputKind::Table => Box::new(TableSink { folder, layout, env }),
-                OutputKind::Store => {
-                    Box::new(StoreSink { folder, layout, env, continues: self.continues })
-                }
+                OutputKind::Table => Box::new(TableSink { folder, layout, env, continues }),
+                OutputKind::Store => Box::new(StoreSink { folder, layout, env, continues }),
             };
             (summary.clone(), sink)
         };

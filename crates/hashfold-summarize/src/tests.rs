@@ -339,7 +339,10 @@ fn windows_of_a_file_become_tables_and_versions() {
     assert_eq!(rows(&work.path().join("out/users/1970-01-01T00-00-02Z")).len(), 1);
     let store = Store::open(work.path().join("out/all")).unwrap().reader().unwrap();
     let value = store.get("all").unwrap().unwrap();
-    let schema = Schema::of_version(store.version().info()).unwrap();
+    let version = store.version();
+    let info = version.info();
+    assert_eq!(info.provenance, [("summary".to_owned(), b"all".to_vec())]);
+    let schema = Schema::of_version(info).unwrap();
     let expected = r#"{"users":3,"often":[{"value":"ann","count":5,"error":0},{"value":"ben","count":1,"error":0}]}"#;
     assert_eq!(schema.row(&value).unwrap().to_string(), expected);
 }
@@ -364,6 +367,46 @@ fn groups_of_several_fields_have_a_list_as_key() {
     );
     let rejected = fs::read_to_string(work.path().join("bad/v2.jsonl")).unwrap();
     assert_eq!(rejected, "{\"reason\":\"no JSON object\",\"frame\":\"no json\"}\n");
+}
+
+const BY_AMOUNT: &str = r#"
+[summary.amounts]
+stream = "v1"
+group-by = ["amount"]
+columns = [{ name = "events", count = true }]
+"#;
+
+/// Null is a group of integers, which no integer is.
+#[test]
+fn groups_of_an_integer_have_a_column_that_can_be_null() {
+    let work = TempDir::new().unwrap();
+    fs::write(work.path().join("a.csv"), "1000,ann,x,7,1\n1000,ann,x,,1\n1001,ben,x,7,1\n")
+        .unwrap();
+    run_all(&config(&format!("{CSV}{BY_AMOUNT}"), work.path())).unwrap();
+    assert_eq!(
+        rows(&work.path().join("out/amounts/all")),
+        [r#"{"group":"","amount":null,"events":1}"#, r#"{"group":"7","amount":7,"events":2}"#,]
+    );
+}
+
+#[test]
+fn a_table_of_another_run_is_not_replaced() {
+    let work = TempDir::new().unwrap();
+    let out = work.path().join("out");
+    fs::write(work.path().join("a.csv"), "1000,ann,x,7,1\n").unwrap();
+    run_all(&config(CSV, work.path())).unwrap();
+    let before = tables(&out.join("users"));
+    fs::write(work.path().join("a.csv"), "1000,ben,x,7,1\n").unwrap();
+    let refused = run_all(&config(CSV, work.path())).unwrap_err().to_string();
+    let words = ["out/users/1970-01-01T00-00-01Z", "another run", "`out`", "`checkpoints`"];
+    assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
+    assert_eq!(tables(&out.join("users")), before);
+    // Without windows, the only table is known before the first event.
+    let text = format!("{}{BY_AMOUNT}", &CSV[..CSV.find("[summary.users]").unwrap()]);
+    let config = config(&text, work.path());
+    run_all(&config).unwrap();
+    let refused = Run::start(&config, &Env::system(), Arc::default()).unwrap_err().to_string();
+    assert!(refused.contains("out/amounts/all, which another run has written"), "{refused}");
 }
 
 fn numbered(count: u64) -> String {

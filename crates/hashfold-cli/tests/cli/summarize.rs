@@ -93,6 +93,36 @@ fn files_become_windows_that_get_and_scan_read() {
     check_results(&work);
 }
 
+/// A group of integers can be null, which no format of `scan` takes for damage, and `build` reads.
+#[test]
+fn groups_of_an_integer_are_scanned_in_every_format() {
+    let work = Work::new();
+    let text = CONFIG.replace("SOURCE", "files = [\"events.csv\"]");
+    let text = text.replace("group-by = [\"page\"]", "group-by = [\"ms\"]");
+    let text = text.replace("{ name = \"ms\", sum = \"ms\" }", "{ name = \"sum\", sum = \"ms\" }");
+    work.write("summary.toml", text);
+    work.write("events.csv", "2026-11-26T10:00:00Z,ann,/a,10\n2026-11-26T10:00:00Z,ann,/a,\n");
+    work.ok("summarize summary.toml");
+    for format in ["json", "csv"] {
+        assert!(work.ok(&format!("scan out/pages --format {format}")).text().lines().count() >= 2);
+    }
+    for (format, key) in [("raw", ""), ("arrow", "--key group"), ("parquet", "--key group")] {
+        let scanned = work.ok(&format!("scan out/pages --format {format}"));
+        work.write(&format!("a.{format}"), &scanned.stdout);
+        work.ok(&format!("build a.{format} {key} --out {format}"));
+        let row = work.ok(&format!("get {format} 10"));
+        assert!(row.text().starts_with("{\"group\":\"10\",\"ms\":10,"), "{format}: {row:?}");
+    }
+    let versions = work.ok("versions out/pages --json");
+    let json: Value = serde_json::from_str(versions.text()).unwrap();
+    let notes = &json["provenance"];
+    assert_eq!(notes["summary"][0], "pages");
+    assert_eq!(
+        (&notes["start"][0], &notes["end"][0]),
+        (&"2026-11-26T10:00:00Z".into(), &"2026-11-26T11:00:00Z".into(),)
+    );
+}
+
 #[test]
 fn standard_input_is_a_source() {
     let work = configured("files = [\"-\"]");
