@@ -230,6 +230,7 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
             "event": "summarized", "stream": stream.name, "frames": totals.frames, "bytes": totals.bytes,
             "events": totals.events, "rejected": totals.rejected, "ahead": totals.ahead,
             "unrouted": totals.unrouted, "failed_connections": stream.failed_connections,
+            "unread_bytes": stream.unread_bytes,
             "summaries": summaries.map(|(name, stats)| summary_json(name, stats)).collect::<Vec<_>>(),
             "chains": chains(stream).map(chains_json).collect::<Vec<_>>(),
         }));
@@ -239,6 +240,7 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
     put_count(&mut line, totals.ahead, "too far ahead");
     put_count(&mut line, totals.unrouted, "in no summary");
     put_count(&mut line, stream.failed_connections as u64, "connections failed");
+    put_count(&mut line, stream.unread_bytes, "bytes of an unfinished event left for the next run");
     write_line(line)?;
     for (name, stats) in stream.summaries.iter().zip(&stream.stats.summaries) {
         say_summary(name, stats, ("event", "events"))?;

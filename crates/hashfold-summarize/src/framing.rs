@@ -5,8 +5,8 @@ use memchr::memchr;
 
 /// The reason why the beginning of an event is rejected that is longer than the limit.
 pub const TOO_LONG: &str = "longer than event-max";
-/// The reason why an event is rejected whose end is missing.
-pub const CUT_SHORT: &str = "shorter than its length says";
+/// The reason why an event is rejected that broke off.
+pub const CUT_SHORT: &str = "its end is missing";
 /// Digits of the longest length.
 const DIGITS_MAX: usize = 10;
 /// Size of the beginning that is kept of an event that is too long, in bytes.
@@ -17,17 +17,28 @@ const BEGINNING_BYTES: usize = 1 << 10;
 pub struct Framer {
     framing: Framing,
     bytes_max: usize,
+    ending: Ending,
     /// The rest of an event that is too long.
     skip: Skip,
-    /// The beginning of that event.
-    beginning: Vec<u8>,
+}
+
+/// What an event without its end is, when there will be no more bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// A line is an event, since many files have no LF at their end; an event that is shorter than its length is rejected.
+    #[default]
+    Event,
+    /// It is rejected: its sender broke off.
+    CutShort,
+    /// Nothing yet: its file may grow, and is then read from there on.
+    Left,
 }
 
 /// The part of an event that is too long that has not been seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Skip {
     Nothing,
-    /// This number of bytes.
+    /// This number of bytes, more than 0.
     Bytes(u64),
     /// All up to the next LF.
     Line,
@@ -40,6 +51,8 @@ pub enum Piece<'a> {
     Frame(&'a [u8]),
     /// The first bytes of a frame that is no event, and why.
     Bad(&'a [u8], &'static str),
+    /// More bytes of a frame that is too long.
+    Skipped,
     /// Bytes without meaning.
     Nothing,
 }
@@ -47,7 +60,13 @@ pub enum Piece<'a> {
 impl Framer {
     /// Makes a splitter. Events of more than `bytes_max` bytes are rejected.
     pub fn new(framing: Framing, bytes_max: usize) -> Framer {
-        Framer { framing, bytes_max, skip: Skip::Nothing, beginning: Vec::new() }
+        Framer { framing, bytes_max, ending: Ending::default(), skip: Skip::Nothing }
+    }
+
+    /// Sets what an event without its end is.
+    #[must_use]
+    pub fn ending(self, ending: Ending) -> Framer {
+        Framer { ending, ..self }
     }
 
     /// Returns the size of the longest event, in bytes.
@@ -61,10 +80,11 @@ impl Framer {
     }
 
     /// Returns what is at the front of `bytes`, and the number of bytes consumed; `None` if more bytes are needed.
-    /// `is_end` says that there will be none.
+    /// `is_end` says that there will be none. An event that is too long is rejected when that is known, which may be long
+    /// before its end.
     ///
     /// With at least `bytes_max` + 13 bytes, the result is never `None`.
-    pub fn next<'a>(&'a mut self, bytes: &'a [u8], is_end: bool) -> Option<(usize, Piece<'a>)> {
+    pub fn next<'a>(&mut self, bytes: &'a [u8], is_end: bool) -> Option<(usize, Piece<'a>)> {
         if self.is_skipping() {
             return self.skip(bytes, is_end);
         }
@@ -74,51 +94,49 @@ impl Framer {
         }
     }
 
-    /// Skips the rest of an event that is too long, and rejects the event at its end.
-    fn skip<'a>(&'a mut self, bytes: &'a [u8], is_end: bool) -> Option<(usize, Piece<'a>)> {
-        let (consumed, is_whole) = match self.skip {
-            Skip::Bytes(left) if left <= bytes.len() as u64 => (left as usize, true),
+    /// Skips the rest of an event that is too long.
+    fn skip(&mut self, bytes: &[u8], is_end: bool) -> Option<(usize, Piece<'static>)> {
+        let consumed = match self.skip {
+            Skip::Nothing => 0,
             Skip::Line => match memchr(b'\n', bytes) {
-                Some(end) => (end + 1, true),
-                None => (bytes.len(), false),
+                Some(end) => {
+                    self.skip = Skip::Nothing;
+                    end + 1
+                }
+                None => bytes.len(),
             },
             Skip::Bytes(left) => {
-                self.skip = Skip::Bytes(left - bytes.len() as u64);
-                (bytes.len(), false)
+                let consumed = left.min(bytes.len() as u64);
+                self.skip = Skip::bytes(left - consumed);
+                consumed as usize
             }
-            Skip::Nothing => (0, false),
         };
-        if is_whole || is_end {
+        if is_end && self.ending != Ending::Left {
             self.skip = Skip::Nothing;
-            return Some((consumed, Piece::Bad(&self.beginning, TOO_LONG)));
         }
-        (consumed > 0).then_some((consumed, Piece::Nothing))
-    }
-
-    fn begin_skip(&mut self, skip: Skip, event: &[u8]) {
-        self.skip = skip;
-        self.beginning.clear();
-        self.beginning.extend_from_slice(&event[..event.len().min(BEGINNING_BYTES)]);
+        (consumed > 0).then_some((consumed, Piece::Skipped))
     }
 
     fn line<'a>(&mut self, bytes: &'a [u8], is_end: bool) -> Option<(usize, Piece<'a>)> {
         let (line, consumed) = match memchr(b'\n', bytes) {
             Some(end) => (&bytes[..end], end + 1),
             None if bytes.len() > self.bytes_max + 1 => {
-                self.begin_skip(Skip::Line, bytes);
-                return Some((bytes.len(), Piece::Nothing));
+                let beginning = beginning(bytes);
+                self.skip = Skip::Line;
+                return Some((beginning.len(), Piece::Bad(beginning, TOO_LONG)));
             }
-            None if is_end => (bytes, bytes.len()),
+            None if is_end && self.ending != Ending::Left => (bytes, bytes.len()),
             None => return None,
         };
+        let is_cut = consumed == line.len() && self.ending == Ending::CutShort;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        match line.len() {
-            0 => Some((consumed, Piece::Nothing)),
-            len if len > self.bytes_max => {
-                Some((consumed, Piece::Bad(&line[..line.len().min(BEGINNING_BYTES)], TOO_LONG)))
-            }
-            _ => Some((consumed, Piece::Frame(line))),
-        }
+        let piece = match line.len() {
+            0 => Piece::Nothing,
+            len if len > self.bytes_max => Piece::Bad(beginning(line), TOO_LONG),
+            _ if is_cut => Piece::Bad(line, CUT_SHORT),
+            _ => Piece::Frame(line),
+        };
+        Some((consumed, piece))
     }
 
     fn counted<'a>(&mut self, bytes: &'a [u8], is_end: bool) -> Option<(usize, Piece<'a>)> {
@@ -132,8 +150,11 @@ impl Framer {
         };
         let start = digits + 1;
         if length > self.bytes_max as u64 {
-            self.begin_skip(Skip::Bytes(length), &bytes[start..]);
-            return Some((start, Piece::Nothing));
+            // With the length, which may be what is wrong.
+            let end = start as u64 + length;
+            let shown = beginning(&bytes[..end.min(bytes.len() as u64) as usize]);
+            self.skip = Skip::bytes(end - shown.len() as u64);
+            return Some((shown.len(), Piece::Bad(shown, TOO_LONG)));
         }
         let end = start + length as usize;
         match bytes.get(start..end) {
@@ -143,12 +164,23 @@ impl Framer {
                 let frame = frame.strip_suffix(b"\n").unwrap_or(frame);
                 Some((end, Piece::Frame(frame)))
             }
-            None if is_end => {
+            None if is_end && self.ending != Ending::Left => {
                 Some((bytes.len(), Piece::Bad(bytes.get(start..).unwrap_or(b""), CUT_SHORT)))
             }
             None => None,
         }
     }
+}
+
+impl Skip {
+    fn bytes(left: u64) -> Skip {
+        if left == 0 { Skip::Nothing } else { Skip::Bytes(left) }
+    }
+}
+
+/// Returns what is kept of an event that is too long.
+fn beginning(event: &[u8]) -> &[u8] {
+    &event[..event.len().min(BEGINNING_BYTES)]
 }
 
 fn number(digits: &[u8]) -> u64 {

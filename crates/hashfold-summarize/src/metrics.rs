@@ -96,7 +96,8 @@ fn totals(text: &mut Text, streams: &[StreamStats]) {
         text.of_streams((name, kind, help), streams, value);
     };
     add("frames_total", Counter, "Frames that came in.", |it| it.stats.totals.frames);
-    add("input_bytes_total", Counter, "Size of the frames.", |it| it.stats.totals.bytes);
+    let help = "Size of the frames, with what was skipped of those that are too long.";
+    add("input_bytes_total", Counter, help, |it| it.stats.totals.bytes);
     add("events_total", Counter, "Frames that were parsed.", |it| it.stats.totals.events);
     add("rejected_total", Counter, "Frames that are no events.", |it| it.stats.totals.rejected);
     let help = "Events whose time is too far ahead of the clock.";
@@ -106,6 +107,8 @@ fn totals(text: &mut Text, streams: &[StreamStats]) {
     add("connections", Gauge, "Connections that are open.", |it| it.connections as u64);
     let help = "Connections that ended with an error.";
     add("connections_failed_total", Counter, help, |it| it.failed_connections as u64);
+    let help = "Bytes of unfinished events at the ends of files, which are left for the next run.";
+    add("unread_bytes", Gauge, help, |it| it.unread_bytes);
 }
 
 fn summaries(text: &mut Text, streams: &[StreamStats]) {

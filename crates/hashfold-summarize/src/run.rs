@@ -4,6 +4,7 @@ use crate::{
     checkpoint,
     config::{Config, OutputKind, Stream},
     error::SummarizeError,
+    framing::Ending,
     parse::FrameParser,
     publisher::Publisher,
     rejected::RejectedFile,
@@ -24,7 +25,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -48,6 +49,8 @@ pub struct StreamStats {
     pub connections: usize,
     /// Connections that ended with an error.
     pub failed_connections: usize,
+    /// Bytes at the ends of files that are left for the next run: of an event without its end, in a run with checkpoints.
+    pub unread_bytes: u64,
 }
 
 /// A run of all streams. [`Run::wait`] returns when it ends.
@@ -78,6 +81,8 @@ struct Lane {
     threads: Vec<JoinHandle<()>>,
     /// Threads of files that have not ended.
     reading: Arc<AtomicUsize>,
+    /// Bytes at the ends of files that are left for the next run.
+    unread_bytes: Arc<AtomicU64>,
     failure: Arc<Mutex<Option<SummarizeError>>>,
 }
 
@@ -89,13 +94,6 @@ impl Run {
     pub fn start(config: &Config, env: &Env, stop: Arc<AtomicBool>) -> Result<Run, SummarizeError> {
         if let Some(folder) = &config.checkpoints {
             env.disk.create_folder(folder)?;
-            if config.streams.iter().flat_map(|stream| &stream.files).any(Option::is_none) {
-                return Err(SummarizeError::Config {
-                    place: folder.display().to_string(),
-                    message: "checkpoints are for files and TCP, not for standard input (\"-\")"
-                        .into(),
-                });
-            }
         }
         let (mut lanes, halt) = (Vec::new(), Arc::<AtomicBool>::default());
         let memory = config.memory.map_or_else(MemoryBudget::unlimited, MemoryBudget::new);
@@ -217,13 +215,7 @@ impl Lane {
         let continues = state.is_some();
         let positions = state.as_ref().map_or(&[][..], Checkpoint::positions).to_vec();
         let pipeline = pipeline((config, memory), stream, env, state)?;
-        let connections = Arc::new(Connections {
-            stream: stream.clone(),
-            input: pipeline.input(),
-            stop: stop.clone(),
-            open: AtomicUsize::new(0),
-            failed: AtomicUsize::new(0),
-        });
+        let connections = Arc::new(Connections::new(stream, pipeline.input(), stop));
         let mut lane = Lane {
             stream: stream.clone(),
             pipeline,
@@ -233,6 +225,7 @@ impl Lane {
             continues,
             threads: Vec::new(),
             reading: Arc::default(),
+            unread_bytes: Arc::default(),
             failure: Arc::default(),
         };
         if !continues {
@@ -249,7 +242,7 @@ impl Lane {
             let listener = tcp::listen(address)?;
             self.addresses.push(listener.local_addr().unwrap_or(address));
             let shared = self.connections.clone();
-            self.spawn(move || tcp::accept(&listener, &shared))?;
+            self.spawn(move || tcp::accept(listener, &shared))?;
         }
         Ok(())
     }
@@ -264,10 +257,16 @@ impl Lane {
         }
         let (stream, input, stop) = (self.stream.clone(), self.pipeline.input(), stop.clone());
         let (reading, failure) = (self.reading.clone(), self.failure.clone());
+        let unread_bytes = self.unread_bytes.clone();
+        // The next run reads the rest of an event, if there is one.
+        let ending = if self.checkpoint.is_some() { Ending::Left } else { Ending::Event };
         reading.fetch_add(1, Ordering::SeqCst);
         self.spawn(move || {
-            if let Err(error) = read_files(&stream, &input, &positions, &stop) {
-                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            match read_files((&stream, ending), &input, &positions, &stop) {
+                Ok(unread) => unread_bytes.store(unread, Ordering::Relaxed),
+                Err(error) => {
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
             }
             reading.fetch_sub(1, Ordering::SeqCst);
         })
@@ -311,6 +310,7 @@ impl Lane {
             stats: self.pipeline.stats(),
             connections: self.connections.open.load(Ordering::Relaxed),
             failed_connections: self.connections.failed.load(Ordering::Relaxed),
+            unread_bytes: self.unread_bytes.load(Ordering::Relaxed),
         }
     }
 
@@ -377,22 +377,24 @@ fn pipeline(
     Ok(Pipeline::start(&stream.fields, parsers.collect(), sinks, options)?)
 }
 
-/// Reads all files, one after the other.
+/// Reads all files, one after the other. Returns the number of bytes that are left.
 fn read_files(
-    stream: &Stream,
+    (stream, ending): (&Stream, Ending),
     input: &Input,
     positions: &[u64],
     stop: &AtomicBool,
-) -> Result<(), SummarizeError> {
+) -> Result<u64, SummarizeError> {
+    let mut unread = 0;
     for (number, file) in stream.files.iter().enumerate() {
-        let source = Source::new(stream, input, stop);
+        let mut source = Source::new(stream, input, stop).ending(ending);
         let end = match file {
             Some(path) => source.file(path, number, positions.get(number).copied().unwrap_or(0))?,
             None => source.read(&mut io::stdin().lock(), "standard input")?,
         };
-        if end == End::Stopped {
-            break;
+        match end {
+            End::Whole { unread_bytes } => unread += unread_bytes,
+            End::Stopped => break,
         }
     }
-    Ok(())
+    Ok(unread)
 }

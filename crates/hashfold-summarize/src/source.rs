@@ -3,14 +3,19 @@
 use crate::{
     config::Stream,
     error::SummarizeError,
-    framing::{Framer, Piece},
+    framing::{Ending, Framer, Piece},
 };
-use hashfold::pipeline::{Batch, Input};
+use hashfold::{
+    pipeline::{Batch, Input},
+    work::{Clock as _, SystemClock},
+};
 use std::{
     fs::File,
     io::{self, ErrorKind, Read, Seek as _, SeekFrom},
+    mem,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 /// Bytes that are read at once.
@@ -24,10 +29,20 @@ const FRAME_OVERHEAD: usize = 16;
 /// How reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All was read.
-    Whole,
+    /// All was read, and taken but for these bytes of an event that has no end yet.
+    Whole { unread_bytes: u64 },
     /// The run is to stop.
     Stopped,
+}
+
+/// What came of one read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Bytes,
+    /// Nothing has come yet.
+    Waits,
+    /// There will be nothing more.
+    Ended,
 }
 
 /// A reader of one source.
@@ -45,6 +60,11 @@ pub(crate) struct Source<'a> {
     consumed: u64,
     /// Whether the next frame is a header.
     skips_header: bool,
+    /// The beginning of an event that is too long, and the reason, until its end: the position is before it, so that it is
+    /// read again if the run stops.
+    held: Option<(Vec<u8>, &'static str)>,
+    /// Bytes of events that are too long which are not counted yet.
+    skipped: u64,
 }
 
 impl<'a> Source<'a> {
@@ -59,7 +79,14 @@ impl<'a> Source<'a> {
             position: None,
             consumed: 0,
             skips_header: stream.has_header,
+            held: None,
+            skipped: 0,
         }
+    }
+
+    /// Sets what an event without its end is.
+    pub(crate) fn ending(self, ending: Ending) -> Source<'a> {
+        Source { framer: self.framer.ending(ending), ..self }
     }
 
     /// Reads the first frame as an event: connections have no header.
@@ -96,29 +123,51 @@ impl<'a> Source<'a> {
     }
 
     /// Reads all bytes. A reader whose reads time out is asked again, unless the run is to stop.
-    pub(crate) fn read(mut self, from: &mut dyn Read, place: &str) -> Result<End, SummarizeError> {
-        loop {
-            if self.stop.load(Ordering::Relaxed) {
-                self.flush()?;
-                return Ok(End::Stopped);
+    pub(crate) fn read(&mut self, from: &mut dyn Read, place: &str) -> Result<End, SummarizeError> {
+        while !self.stop.load(Ordering::Relaxed) {
+            if self.read_once(from, place)? == Progress::Ended {
+                return Ok(End::Whole { unread_bytes: self.unread_bytes() });
             }
-            let read = match self.fill(from) {
-                Ok(read) => read,
-                Err(error) if is_timeout(&error) => continue,
-                Err(source) => {
-                    self.flush()?;
-                    let place = place.to_owned();
-                    return Err(SummarizeError::Io { place, action: "read", source });
-                }
-            };
-            self.take(read == 0)?;
-            if read == 0 {
-                self.flush()?;
-                return Ok(End::Whole);
-            }
-            // The next read may wait for long.
-            self.flush()?;
         }
+        Ok(End::Stopped)
+    }
+
+    /// Reads what has come already. A sender that does not pause is read until a time of the system's clock.
+    pub(crate) fn drain(
+        &mut self,
+        from: &mut dyn Read,
+        place: &str,
+        until: Duration,
+    ) -> Result<(), SummarizeError> {
+        while self.read_once(from, place)? == Progress::Bytes && SystemClock.now() < until {}
+        Ok(())
+    }
+
+    /// Takes what is left when nothing more is read.
+    pub(crate) fn finish(mut self) -> Result<(), SummarizeError> {
+        self.take(true)?;
+        self.flush()
+    }
+
+    fn read_once(&mut self, from: &mut dyn Read, place: &str) -> Result<Progress, SummarizeError> {
+        let read = match self.fill(from) {
+            Ok(read) => read,
+            Err(error) if is_timeout(&error) => return Ok(Progress::Waits),
+            Err(source) => {
+                let place = place.to_owned();
+                return Err(SummarizeError::Io { place, action: "read", source });
+            }
+        };
+        self.take(read == 0)?;
+        // The next read may wait for long.
+        self.flush()?;
+        Ok(if read == 0 { Progress::Ended } else { Progress::Bytes })
+    }
+
+    /// Returns the number of bytes behind the position, which are read again the next time.
+    fn unread_bytes(&self) -> u64 {
+        let read = self.consumed + (self.buffer.len() - self.start) as u64;
+        self.position.map_or(0, |(_, position)| read - position)
     }
 
     /// Reads more bytes. Returns their number.
@@ -135,33 +184,47 @@ impl<'a> Source<'a> {
     /// Takes all whole frames.
     fn take(&mut self, is_end: bool) -> Result<(), SummarizeError> {
         loop {
-            let bytes = &self.buffer[self.start..];
-            let Some((consumed, piece)) = self.framer.next(bytes, is_end) else { break };
-            if let Piece::Frame(_) | Piece::Bad(..) = piece {
-                // Only now, so that a source that waits for bytes holds no batch.
-                let batch = match self.batch.take() {
-                    Some(batch) => batch,
-                    None => self.input.batch()?,
-                };
-                let batch = self.batch.insert(batch);
-                if !std::mem::take(&mut self.skips_header) {
-                    put(batch, piece);
+            let next = self.framer.next(&self.buffer[self.start..], is_end);
+            let Some((consumed, piece)) = next else { break };
+            match piece {
+                Piece::Frame(_) | Piece::Bad(..) if mem::take(&mut self.skips_header) => {}
+                Piece::Frame(frame) => batch(&mut self.batch, self.input)?.push(frame),
+                Piece::Bad(frame, reason) => {
+                    self.skipped += (consumed - frame.len()) as u64;
+                    self.held = Some((frame.to_vec(), reason));
                 }
+                Piece::Skipped => self.skipped += consumed as u64,
+                Piece::Nothing => {}
             }
-            let is_full = self.batch.as_ref().is_some_and(is_full);
             self.start += consumed;
             self.consumed += consumed as u64;
-            if let Some((_, position)) = &mut self.position
-                && !self.framer.is_skipping()
-            {
-                *position = self.consumed;
-            }
-            if is_full {
+            self.settle()?;
+            if self.batch.as_ref().is_some_and(is_full) {
                 self.flush()?;
             }
         }
         let kept = self.buffer.len() - self.start;
         debug_assert!(kept <= self.framer.bytes_max() + FRAME_OVERHEAD, "frames have a bound");
+        self.settle()
+    }
+
+    /// Moves the position behind what is consumed, and counts a frame that is no event with what was skipped of it. Where
+    /// there is a position, this waits for the end of the frame.
+    fn settle(&mut self) -> Result<(), SummarizeError> {
+        if let Some((_, position)) = &mut self.position {
+            if self.framer.is_skipping() {
+                return Ok(());
+            }
+            *position = self.consumed;
+        }
+        if self.held.is_none() && self.skipped == 0 {
+            return Ok(());
+        }
+        let batch = batch(&mut self.batch, self.input)?;
+        if let Some((frame, reason)) = self.held.take() {
+            batch.reject(&frame, reason);
+        }
+        batch.skip(mem::take(&mut self.skipped));
         Ok(())
     }
 
@@ -174,12 +237,13 @@ impl<'a> Source<'a> {
     }
 }
 
-fn put(batch: &mut Batch, piece: Piece<'_>) {
-    match piece {
-        Piece::Frame(frame) => batch.push(frame),
-        Piece::Bad(frame, reason) => batch.reject(frame, reason),
-        Piece::Nothing => {}
-    }
+/// Returns the batch that is being filled. Only now, so that a source that waits for bytes holds none.
+fn batch<'a>(current: &'a mut Option<Batch>, input: &Input) -> hashfold::Result<&'a mut Batch> {
+    let batch = match current.take() {
+        Some(batch) => batch,
+        None => input.batch()?,
+    };
+    Ok(current.insert(batch))
 }
 
 fn is_full(batch: &Batch) -> bool {

@@ -1,18 +1,24 @@
 //! Events from TCP: a thread for each connection, and one for each address.
 
-use crate::{config::Stream, error::SummarizeError, source::Source};
+use crate::{
+    config::Stream,
+    error::SummarizeError,
+    framing::Ending,
+    source::{End, Source},
+};
 use hashfold::{
     pipeline::Input,
     work::{Clock as _, SystemClock},
 };
+use socket2::{SockRef, TcpKeepalive};
 use std::{
-    io,
+    io::{self, ErrorKind},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -20,17 +26,43 @@ use std::{
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which a connection that is silent looks whether the run is to stop.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
+/// Time in which what has come before the run is to stop is read.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// After this long without a byte, the system asks whether the sender is still there.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
+/// What errors call a connection.
+const PLACE: &str = "a connection";
 
 /// State that the threads of all connections of a stream share.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    pub(crate) stream: Stream,
-    pub(crate) input: Input,
-    pub(crate) stop: Arc<AtomicBool>,
+    stream: Stream,
+    input: Input,
+    stop: Arc<AtomicBool>,
     /// Connections that are open.
     pub(crate) open: AtomicUsize,
     /// Connections that ended with an error.
     pub(crate) failed: AtomicUsize,
+    /// The time until which all are read that have come, once the run is to stop.
+    drain_end: OnceLock<Duration>,
+}
+
+impl Connections {
+    pub(crate) fn new(stream: &Stream, input: Input, stop: &Arc<AtomicBool>) -> Connections {
+        Connections {
+            stream: stream.clone(),
+            input,
+            stop: stop.clone(),
+            open: AtomicUsize::new(0),
+            failed: AtomicUsize::new(0),
+            drain_end: OnceLock::new(),
+        }
+    }
+
+    /// Returns the time until which is read what has come. The first call sets it.
+    fn drain_end(&self) -> Duration {
+        *self.drain_end.get_or_init(|| SystemClock.now() + DRAIN_MAX)
+    }
 }
 
 /// Listens on an address.
@@ -45,49 +77,72 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, SummarizeError>
     listen().map_err(failed)
 }
 
-/// Accepts connections until the run is to stop, and waits for their ends. Beyond the maximum number of connections, new ones
-/// wait.
-pub(crate) fn accept(listener: &TcpListener, shared: &Arc<Connections>) {
+/// Accepts connections until the run is to stop, then those that wait already, and waits for the ends of all. Beyond the
+/// maximum number of connections, new ones wait.
+pub(crate) fn accept(listener: TcpListener, shared: &Arc<Connections>) {
     let mut threads = Vec::new();
-    while !shared.stop.load(Ordering::Relaxed) {
-        threads.retain(|thread: &thread::JoinHandle<()>| !thread.is_finished());
+    loop {
+        // Before the look for a connection, so that none is missed that came before the run is to stop.
+        let is_stopping = shared.stop.load(Ordering::Relaxed);
+        if is_stopping && SystemClock.now() >= shared.drain_end() {
+            break;
+        }
+        threads.retain(|thread: &JoinHandle<()>| !thread.is_finished());
         let is_full = shared.open.load(Ordering::Relaxed) >= shared.stream.clients_max;
-        // Errors such as too many open files pass.
-        let accepted = if is_full { None } else { listener.accept().ok() };
-        let Some((connection, _)) = accepted else {
-            SystemClock.sleep(ACCEPT_INTERVAL);
-            continue;
-        };
-        let own = shared.clone();
-        own.open.fetch_add(1, Ordering::Relaxed);
-        let serve = move || {
-            if serve(connection, &own).is_err() {
-                own.failed.fetch_add(1, Ordering::Relaxed);
-            }
-            own.open.fetch_sub(1, Ordering::Relaxed);
-        };
-        match thread::Builder::new().name("hashfold-tcp".into()).spawn(serve) {
-            Ok(thread) => threads.push(thread),
-            Err(_) => {
-                shared.open.fetch_sub(1, Ordering::Relaxed);
-            }
+        match (!is_full).then(|| listener.accept()) {
+            Some(Ok((connection, _))) => threads.extend(spawn(connection, shared)),
+            Some(Err(error)) if is_stopping && error.kind() == ErrorKind::WouldBlock => break,
+            // Errors such as too many open files pass.
+            Some(Err(_)) | None => SystemClock.sleep(ACCEPT_INTERVAL),
         }
     }
+    // From now on, connections are refused.
+    drop(listener);
     for thread in threads {
         // A panic has ended only its connection.
         let _ = thread.join();
     }
 }
 
-fn serve(mut connection: TcpStream, shared: &Connections) -> Result<(), SummarizeError> {
-    let prepare = |connection: &TcpStream| -> io::Result<()> {
-        connection.set_nonblocking(false)?;
-        connection.set_read_timeout(Some(READ_TIMEOUT))
+/// Starts the thread of a connection. One that the system refuses closes the connection.
+fn spawn(connection: TcpStream, shared: &Arc<Connections>) -> Option<JoinHandle<()>> {
+    let own = shared.clone();
+    own.open.fetch_add(1, Ordering::Relaxed);
+    let serve = move || {
+        if serve(connection, &own).is_err() {
+            own.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        own.open.fetch_sub(1, Ordering::Relaxed);
     };
-    let failed =
-        |source| SummarizeError::Io { place: "a connection".into(), action: "read", source };
+    let thread = thread::Builder::new().name("hashfold-tcp".into()).spawn(serve);
+    if thread.is_err() {
+        shared.open.fetch_sub(1, Ordering::Relaxed);
+    }
+    thread.ok()
+}
+
+fn serve(mut connection: TcpStream, shared: &Connections) -> Result<(), SummarizeError> {
+    let failed = |source| SummarizeError::Io { place: PLACE.into(), action: "read", source };
     prepare(&connection).map_err(failed)?;
     let source = Source::new(&shared.stream, &shared.input, &shared.stop);
-    source.without_header().read(&mut connection, "a connection")?;
-    Ok(())
+    let mut source = source.without_header().ending(Ending::CutShort);
+    let mut read = || -> Result<(), SummarizeError> {
+        if source.read(&mut connection, PLACE)? == End::Stopped {
+            connection.set_nonblocking(true).map_err(failed)?;
+            source.drain(&mut connection, PLACE, shared.drain_end())?;
+        }
+        Ok(())
+    };
+    let read = read();
+    // After an error, too: the event that it broke off is counted.
+    source.finish()?;
+    read
+}
+
+/// Sets the options of a new connection.
+pub(crate) fn prepare(connection: &TcpStream) -> io::Result<()> {
+    connection.set_nonblocking(false)?;
+    connection.set_read_timeout(Some(READ_TIMEOUT))?;
+    // A sender that vanished does not keep its place.
+    SockRef::from(connection).set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE_MAX))
 }

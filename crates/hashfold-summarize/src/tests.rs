@@ -3,8 +3,8 @@
 use crate::{
     Config, FrameParser, Run, StreamStats, SummarizeError,
     config::{Framing, Stream},
-    framing::{CUT_SHORT, Framer, Piece, TOO_LONG},
-    syslog,
+    framing::{CUT_SHORT, Ending, Framer, Piece, TOO_LONG},
+    syslog, tcp,
 };
 use hashfold::{
     Env, ErrorClass, ReadOptions, Store, Table,
@@ -12,12 +12,13 @@ use hashfold::{
     pipeline::{Events, Parser as _, Value},
 };
 use hashfold_rows::Schema;
+use socket2::SockRef;
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs,
     io::{Read as _, Write as _},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
     sync::{
         Arc, Condvar, Mutex,
@@ -26,14 +27,12 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Returns all pieces of a text that comes in parts of `step` bytes.
-fn pieces(
-    framing: Framing,
-    bytes_max: usize,
+/// Returns all pieces of a text that comes in parts of `step` bytes, and the number of bytes that are left.
+fn all_pieces(
+    mut framer: Framer,
     text: &[u8],
     step: usize,
-) -> Vec<(String, &'static str)> {
-    let mut framer = Framer::new(framing, bytes_max);
+) -> (Vec<(String, &'static str)>, usize) {
     let (mut found, mut start, mut end) = (Vec::new(), 0, 0);
     loop {
         let is_end = end == text.len();
@@ -42,17 +41,28 @@ fn pieces(
             match piece {
                 Piece::Frame(frame) => found.push((shown(frame), "")),
                 Piece::Bad(frame, reason) => found.push((shown(frame), reason)),
-                Piece::Nothing => {}
+                Piece::Skipped | Piece::Nothing => {}
             }
             start += consumed;
         }
         if is_end {
-            assert_eq!(start, text.len(), "all bytes are consumed at the end");
-            return found;
+            return (found, text.len() - start);
         }
-        assert!(end - start < bytes_max + 13, "{} bytes are kept", end - start);
+        assert!(end - start < framer.bytes_max() + 13, "{} bytes are kept", end - start);
         end = (end + step).min(text.len());
     }
+}
+
+/// Returns all pieces of a text of which nothing is left.
+fn pieces(
+    framing: Framing,
+    bytes_max: usize,
+    text: &[u8],
+    step: usize,
+) -> Vec<(String, &'static str)> {
+    let (found, left) = all_pieces(Framer::new(framing, bytes_max), text, step);
+    assert_eq!(left, 0, "all bytes are consumed at the end");
+    found
 }
 
 #[track_caller]
@@ -84,6 +94,41 @@ fn counted_octets_and_lines_come_on_one_connection() {
     check(octets, b"1,2,3\nx\n", &[("1,2,3", ""), ("x", "")]);
     check(octets, b"9 abc", &[("abc", CUT_SHORT)]);
     check(octets, b"99", &[("99", "")]);
+}
+
+/// An event without its end is rejected if its sender broke off, and left if its file may grow.
+#[test]
+fn events_without_an_end_are_rejected_or_left() {
+    let check = |framing, text: &[u8], cut: &str, left: usize| {
+        for step in 1..=text.len() {
+            let of = |ending| all_pieces(Framer::new(framing, 10).ending(ending), text, step);
+            let first = ("a".to_owned(), "");
+            let cut = (cut.to_owned(), CUT_SHORT);
+            assert_eq!(of(Ending::CutShort), (vec![first.clone(), cut], 0), "step {step}");
+            assert_eq!(of(Ending::Left), (vec![first], left), "step {step}");
+        }
+    };
+    check(Framing::Lines, b"a\nbc", "bc", 2);
+    check(Framing::Lines, b"a\n\nbc\r", "bc", 3);
+    check(Framing::Octets, b"1 a9 bc", "bc", 4);
+    check(Framing::Octets, b"1 a99", "99", 2);
+    check(Framing::Octets, b"1 a<b", "<b", 2);
+    let long = all_pieces(Framer::new(Framing::Lines, 10).ending(Ending::CutShort), &[b'x'; 50], 7);
+    assert_eq!((long.0.len(), long.0[0].1, long.1), (1, TOO_LONG, 0));
+}
+
+/// A length that lies is known at once, however long its event takes to come.
+#[test]
+fn events_that_are_too_long_are_rejected_when_they_begin() {
+    for (framing, text) in
+        [(Framing::Octets, &b"9999999999 x"[..]), (Framing::Lines, &[b'x'; 12][..])]
+    {
+        let mut framer = Framer::new(framing, 10);
+        assert_eq!(framer.next(text, false), Some((12, Piece::Bad(text, TOO_LONG))));
+        assert!(framer.is_skipping());
+        assert_eq!(framer.next(b"y", false), Some((1, Piece::Skipped)));
+        assert_eq!(framer.next(b"", false), None);
+    }
 }
 
 /// Lengths that lie cost the events that they cover, and nothing else.
@@ -463,6 +508,39 @@ fn files_are_summarised_exactly_once_over_restarts() {
     assert!(refused.contains("a.csv: has") && refused.contains("another file"), "{refused}");
 }
 
+/// A last line that is still being written is summarised when it is whole, once.
+#[test]
+fn a_line_that_is_being_written_is_left_for_the_next_run() {
+    let work = TempDir::new().unwrap();
+    let text =
+        CSV.replace("out = \"out\"\n", "out = \"out\"\ncheckpoints = \"cp\"\nrejected = \"bad\"\n");
+    let long = "x".repeat(3 << 20);
+    let parts =
+        ["1000,ann,x,7,1\n5000,ben,x,1", "2,1\n", &long[..], &long[..], "\n9000,cat,x,1,1\n"];
+    let mut got = Vec::new();
+    for i in 0..parts.len() {
+        fs::write(work.path().join("a.csv"), parts[..=i].concat()).unwrap();
+        let stats = run_all(&config(&text, work.path())).unwrap().remove(0);
+        let totals = stats.stats.totals;
+        got.push((totals.frames, totals.events, totals.bytes, stats.unread_bytes));
+    }
+    let long = long.len() as u64;
+    assert_eq!(
+        got,
+        [
+            (1, 1, 14, 12),
+            (2, 2, 29, 0),
+            (2, 2, 29, long),
+            (2, 2, 29, 2 * long),
+            (4, 3, 29 + 2 * long + 1 + 14, 0)
+        ]
+    );
+    let second = rows(&work.path().join("out/users/1970-01-01T00-00-05Z"));
+    assert!(second[0].contains(r#""user":"ben","events":1,"amount":12"#), "{second:?}");
+    let rejected = fs::read_to_string(work.path().join("bad/v1.jsonl")).unwrap();
+    assert_eq!(rejected.matches(TOO_LONG).count(), 1);
+}
+
 /// Results of the configuration `CSV` on a disk: rows of all tables, and the value in the store.
 fn results(disk: &Arc<dyn Disk>) -> (BTreeMap<String, Vec<String>>, Option<Vec<u8>>) {
     let env = Env { disk: disk.clone(), ..Env::simulated(1) };
@@ -548,6 +626,69 @@ fn events_come_over_tcp_until_the_run_stops() {
     let totals = stats[0].stats.totals;
     assert_eq!((totals.events, totals.rejected), (300, 1));
     assert_eq!(rows(&work.path().join("out/users/1970-01-01T00-00-10Z")).len(), 5);
+}
+
+/// When the run is to stop, what has come is counted, also of connections that wait for a place, and an event without its
+/// end is rejected.
+#[test]
+fn what_has_come_over_tcp_when_the_run_stops_is_counted() {
+    for (framing, half) in [("lines", "12,user"), ("octets", "500 12,user")] {
+        let work = TempDir::new().unwrap();
+        let text = CSV.replace(
+            "files = [\"a.csv\"]",
+            &format!("listen = [\"127.0.0.1:0\"]\nclients = 1\nframing = \"{framing}\""),
+        );
+        let stop = Arc::<AtomicBool>::default();
+        let run = Run::start(&config(&text, work.path()), &Env::system(), stop.clone()).unwrap();
+        let (_, address) = run.addresses()[0].clone();
+        let mut first = TcpStream::connect(address).unwrap();
+        first.write_all(numbered(10).as_bytes()).unwrap();
+        let mut waiting = Vec::new();
+        let stats = run.wait(&mut |stats| {
+            if stats[0].stats.totals.frames == 10 && waiting.is_empty() {
+                for _ in 0..3 {
+                    let mut sender = TcpStream::connect(address).unwrap();
+                    sender.write_all((numbered(100) + half).as_bytes()).unwrap();
+                    waiting.push(sender);
+                }
+                first.write_all(numbered(5).as_bytes()).unwrap();
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+        let stats = stats.unwrap().remove(0);
+        let totals = stats.stats.totals;
+        assert_eq!((totals.events, totals.rejected), (315, 3), "{framing}");
+        assert_eq!((stats.connections, stats.failed_connections), (0, 0));
+    }
+}
+
+/// The rest of an event that is too long is counted while it comes.
+#[test]
+fn a_length_that_lies_is_counted_while_its_event_comes() {
+    let work = TempDir::new().unwrap();
+    let text =
+        CSV.replace("files = [\"a.csv\"]", "listen = [\"127.0.0.1:0\"]\nframing = \"octets\"");
+    let stop = Arc::<AtomicBool>::default();
+    let run = Run::start(&config(&text, work.path()), &Env::system(), stop.clone()).unwrap();
+    let mut sender = TcpStream::connect(run.addresses()[0].1).unwrap();
+    let sent = format!("9999999999 {}", "x".repeat(10_000));
+    sender.write_all(sent.as_bytes()).unwrap();
+    let stats = run.wait(&mut |stats| {
+        let totals = stats[0].stats.totals;
+        // Before the event ends, which it never does.
+        let is_all = (totals.rejected, totals.bytes) == (1, sent.len() as u64);
+        stop.store(is_all, Ordering::Relaxed);
+    });
+    assert_eq!(stats.unwrap()[0].stats.totals.frames, 1);
+}
+
+#[test]
+fn the_system_looks_whether_a_silent_sender_is_still_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    assert!(!SockRef::from(&connection).keepalive().unwrap());
+    tcp::prepare(&connection).unwrap();
+    assert!(SockRef::from(&connection).keepalive().unwrap());
 }
 
 /// Reads the text format of Prometheus, strictly: the lines of a metric are together, behind its help and its type; names

@@ -31,6 +31,8 @@ pub struct Batch {
     pub(super) rejected: Vec<(usize, &'static str)>,
     /// Events that no summary and no chain takes.
     pub(super) unrouted: u64,
+    /// Bytes of frames that are too long which are not kept.
+    pub(super) skipped: u64,
 }
 
 impl Batch {
@@ -43,6 +45,7 @@ impl Batch {
             picks: vec![Vec::new(); workers],
             rejected: Vec::new(),
             unrouted: 0,
+            skipped: 0,
         }
     }
 
@@ -57,6 +60,11 @@ impl Batch {
     pub fn reject(&mut self, frame: &[u8], reason: &'static str) {
         self.bad.push((self.ends.len(), reason));
         self.push(frame);
+    }
+
+    /// Counts bytes of a frame that is too long, of which [`Batch::reject`] gets only the beginning.
+    pub fn skip(&mut self, bytes: u64) {
+        self.skipped += bytes;
     }
 
     /// Number of frames.
@@ -113,5 +121,6 @@ impl Batch {
         self.picks.iter_mut().for_each(Vec::clear);
         self.rejected.clear();
         self.unrouted = 0;
+        self.skipped = 0;
     }
 }

@@ -91,7 +91,7 @@ fn imbalance(amounts: impl ExactSizeIterator<Item = f64>) -> f64 {
 pub struct Totals {
     /// Frames that came in.
     pub frames: u64,
-    /// Size of the frames, in bytes.
+    /// Size of the frames, in bytes, with what was skipped of those that are too long.
     pub bytes: u64,
     /// Frames that were parsed.
     pub events: u64,

@@ -483,8 +483,12 @@ fn frames_that_are_no_events_are_counted_and_kept() {
     let mut batch = pipeline.input().batch().unwrap();
     // Would be an event if it were whole.
     batch.reject(&good[0].frame(), "too long");
+    batch.skip(1000);
+    frames.push(good[0].frame());
+    let bytes = frames.iter().map(Vec::len).sum::<usize>() + 1000;
     pipeline.input().push(batch, None).unwrap();
     let stats = pipeline.finish().unwrap();
+    assert_eq!(stats.totals.bytes, bytes as u64);
     assert_eq!((stats.totals.frames, stats.totals.events, stats.totals.rejected), (14, 10, 4));
     let kept = kept.lock().unwrap();
     let frames: Vec<_> = kept.iter().map(|(frame, _)| &frame[..]).collect();

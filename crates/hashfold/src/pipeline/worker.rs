@@ -147,7 +147,7 @@ impl Worker {
     fn count(&mut self, batch: &Batch, ahead: u64) -> Result<()> {
         let Some(Tally { totals, rejected }) = &mut self.tally else { return Ok(()) };
         totals.frames += batch.len() as u64;
-        totals.bytes += batch.byte_len() as u64;
+        totals.bytes += batch.byte_len() as u64 + batch.skipped;
         totals.events += batch.events.len() as u64;
         totals.rejected += batch.rejected.len() as u64;
         totals.ahead += ahead;
