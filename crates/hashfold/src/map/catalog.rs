@@ -72,7 +72,7 @@ use super::{
     span::{Packet, Span, Stored},
 };
 use crate::{
-    checksum::crc32c,
+    checksum::{crc32c, crc32c_append},
     codec::{Decoder, put_bytes, put_varint, within},
     error::{Error, Result, check_sum},
     io::{
@@ -83,6 +83,9 @@ use crate::{
 use std::{collections::HashMap, path::Path, sync::Arc};
 
 const PREFIX: &str = "catalog-";
+/// Number of bytes of a catalog that are collected for one write. A catalog is as large as all addresses
+/// and Bloom filters in RAM together, and a copy of them would exceed the memory budget.
+const PART_BYTES: usize = if cfg!(test) { 8 << 10 } else { 1 << 20 };
 /// The largest number of a write and of a change. Only a damaged file has larger ones.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
@@ -108,6 +111,68 @@ pub(super) struct Position {
     pub(super) next_write: u64,
 }
 
+/// A catalog that is written in parts.
+struct Parts {
+    file: Arc<dyn BlockFile>,
+    /// The bytes that are not written yet, from `offset` on.
+    bytes: Vec<u8>,
+    /// A multiple of [`ALIGNMENT`].
+    offset: u64,
+    /// Checksum of the bytes of the body that are written.
+    sum: u32,
+}
+
+impl Parts {
+    /// Writes the header. The body follows it.
+    fn begin(file: Arc<dyn BlockFile>, header: &Header) -> Result<Parts> {
+        file.write_at(0, &header.encode())?;
+        let bytes = Vec::with_capacity(PART_BYTES);
+        Ok(Parts { file, bytes, offset: ALIGNMENT as u64, sum: crc32c(&[]) })
+    }
+
+    /// Appends what `put` encodes for each group.
+    fn put_all(
+        &mut self,
+        groups: &[Arc<Stored>],
+        put: impl Fn(&mut Vec<u8>, &Stored),
+    ) -> Result<()> {
+        for stored in groups {
+            put(&mut self.bytes, stored);
+            if self.bytes.len() >= PART_BYTES {
+                self.write_blocks()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the size of the body so far, in bytes.
+    fn body_size(&self) -> u64 {
+        self.offset - ALIGNMENT as u64 + self.bytes.len() as u64
+    }
+
+    /// Writes the whole blocks of the bytes.
+    fn write_blocks(&mut self) -> Result<()> {
+        let whole = self.bytes.len() / ALIGNMENT * ALIGNMENT;
+        self.file.write_at(self.offset, &self.bytes[..whole])?;
+        self.sum = crc32c_append(self.sum, &self.bytes[..whole]);
+        self.offset += whole as u64;
+        self.bytes.drain(..whole);
+        Ok(())
+    }
+
+    /// Writes the rest of the body and the footer, and syncs the file. Returns its size, in bytes.
+    fn finish(mut self, fields: Vec<u8>) -> Result<u64> {
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
+        let body_sum = crc32c_append(self.sum, &self.bytes);
+        let end = self.offset + self.bytes.len() as u64;
+        let footer = Footer { fields, body_sum }.encode(end);
+        self.bytes.extend_from_slice(&footer);
+        self.file.write_at(self.offset, &self.bytes)?;
+        self.file.sync()?;
+        Ok(end + footer.len() as u64)
+    }
+}
+
 /// Writes and syncs a catalog. Returns its size, in bytes.
 pub(super) fn write(
     disk: &dyn Disk,
@@ -116,27 +181,20 @@ pub(super) fn write(
     position: Position,
     groups: &[Arc<Stored>],
 ) -> Result<u64> {
-    let mut body = Vec::new();
-    groups.iter().for_each(|stored| put_group(&mut body, stored));
+    let header = Header::new(FileKind::MapCatalog, identity.seed, identity.id);
+    let mut parts = Parts::begin(disk.create(path, Access::Cached)?, &header)?;
+    parts.put_all(groups, put_group)?;
     let expire = groups.iter().any(|stored| !stored.expiries().is_empty());
     let is_large = |stored: &Arc<Stored>| stored.owners().any(|owners| !owners.is_empty());
     if expire || groups.iter().any(is_large) {
-        groups.iter().for_each(|stored| put_large(&mut body, stored));
+        parts.put_all(groups, put_large)?;
     }
     if expire {
-        groups.iter().for_each(|stored| stored.expiries().encode(&mut body));
+        parts.put_all(groups, |out, stored| stored.expiries().encode(out))?;
     }
     let Position { seq, logged, next_write } = position;
-    let numbers = [groups.len() as u64, body.len() as u64, seq, logged, next_write];
-    let fields = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    body.resize(body.len().next_multiple_of(ALIGNMENT), 0);
-    let header = Header::new(FileKind::MapCatalog, identity.seed, identity.id).encode();
-    let size = (header.len() + body.len()) as u64;
-    let footer = Footer { fields, body_sum: crc32c(&body) }.encode(size);
-    let file = disk.create(path, Access::Cached)?;
-    file.write_at(0, &[&header[..], &body, &footer].concat())?;
-    file.sync()?;
-    Ok(size + footer.len() as u64)
+    let numbers = [groups.len() as u64, parts.body_size(), seq, logged, next_write];
+    parts.finish(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
 }
 
 /// Reads a catalog, and claims the blocks of its groups. Returns the owners of large values, too.
@@ -344,5 +402,33 @@ impl Groups<'_> {
 
     fn write(&mut self) -> Result<u64> {
         within("number of a write", 0..=self.next_write.saturating_sub(1), self.fields.varint()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        io::{CountingDisk, MemoryDisk},
+        key::Seed,
+    };
+
+    #[test]
+    fn a_large_catalog_is_written_in_parts_and_comes_back() {
+        let disk = CountingDisk::on(Arc::new(MemoryDisk::default()));
+        let identity = Identity { seed: Seed(1), id: 2 };
+        let position = Position { seq: 3, logged: 5, next_write: 7 };
+        let groups: Vec<Arc<Stored>> =
+            Prefix::all(14).into_iter().map(Stored::empty).map(Arc::new).collect();
+        let path = Path::new(PREFIX);
+        let size = write(&disk, path, identity, position, &groups).unwrap();
+        let moved = disk.take();
+        assert_eq!(moved.written_bytes, size);
+        assert!(size / moved.writes <= PART_BYTES as u64 && moved.writes > 5, "{moved:?}");
+        let space = Space::new(disk.create(Path::new("data"), Access::Cached).unwrap()).unwrap();
+        let file = disk.open(path, Access::Cached).unwrap();
+        let (found, stored, _) = read(&*file, identity, &space).unwrap();
+        assert_eq!(found, position);
+        assert!(stored.iter().map(|stored| stored.prefix).eq(Prefix::all(14)));
     }
 }

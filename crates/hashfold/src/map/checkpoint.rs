@@ -54,7 +54,7 @@ pub(super) fn checkpoint(
     let mut published = core.published();
     core.check()?;
     core.log().rotate()?;
-    let before = core.counters.log_bytes.load(SeqCst);
+    let (before, written) = (core.counters.log_bytes.load(SeqCst), core.log().written_bytes());
     write_lists()?;
     let (position, groups) = capture(core);
     // The catalog may have changes that are newer than others in the log.
@@ -62,6 +62,7 @@ pub(super) fn checkpoint(
     let data_size = core.sync_data()?;
     publish(core, &mut published, position, (groups, data_size))?;
     core.counters.log_bytes.fetch_sub(before, SeqCst);
+    core.counters.log_written.store(written, SeqCst);
     core.counters.checkpoints.fetch_add(1, SeqCst);
     give_back(core, goal, position.seq)
 }

@@ -105,7 +105,8 @@ pub(super) struct Tasks {
     pub(super) merges: Mutex<BTreeSet<u64>>,
     /// Lists with a change before this sequence number are to be flushed, because groups have many lists.
     pub(super) flush_before: AtomicU64,
-    /// Whether a checkpoint of all changes is due: it frees the space of entries that were cleared.
+    /// Whether a checkpoint of all changes is due: it frees the space of entries that were cleared, and
+    /// the segments that processes left which ended without a checkpoint.
     pub(super) needs_checkpoint: AtomicBool,
     /// Whether a maintenance job is running or will run.
     pub(super) is_running: AtomicBool,
@@ -126,8 +127,10 @@ pub(super) struct Counters {
     pub(super) buffered_bytes: AtomicUsize,
     /// Memory of packets, in bytes.
     pub(super) packet_bytes: AtomicU64,
-    /// Bytes appended to the log since the last checkpoint began.
+    /// Bytes of changes appended to the log since the last checkpoint began, and of their large values.
     pub(super) log_bytes: AtomicU64,
+    /// The bytes that the log had written when the last checkpoint began.
+    pub(super) log_written: AtomicU64,
     pub(super) blocks_written: AtomicU64,
     pub(super) merges: AtomicU64,
     pub(super) flushes: AtomicU64,

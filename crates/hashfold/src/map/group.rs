@@ -85,13 +85,19 @@ impl GroupState {
         lists.iter().map(|list| list.memory()).sum()
     }
 
+    /// Returns the number of changes in the lists, which only RAM and the log have.
+    pub(super) fn listed(&self) -> u64 {
+        let immutable: u64 = self.immutable.iter().map(|list| list.sizes().entries).sum();
+        self.active.sizes().entries + immutable
+    }
+
     /// Returns bounds on the number of entries. Those that have expired count until they are merged.
     pub(super) fn entries(&self) -> EntryBounds {
         let Stored { span, packets, .. } = &*self.stored;
         let lists = || [&self.active].into_iter().chain(self.immutable.iter().map(|list| &**list));
         let in_span = span.as_ref().map_or(0, |span| span.sizes.entries);
         let in_packets: u64 = packets.iter().map(|packet| packet.sizes.entries).sum();
-        let changed = in_packets + lists().map(|list| list.sizes().entries).sum::<u64>();
+        let changed = in_packets + self.listed();
         // Values in the newest list are newer than all others.
         let newest = lists().find(|list| !list.is_empty()).map_or(0, List::values);
         let put = in_packets + lists().map(List::values).sum::<u64>();

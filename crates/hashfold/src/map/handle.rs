@@ -526,11 +526,9 @@ impl Map {
         let mut large = HashMap::new();
         for group in core.directory.all() {
             let state = group.state();
-            let entries = |list: &super::list::List| list.sizes().entries;
-            let immutable: u64 = state.immutable.iter().map(|list| entries(list)).sum();
             let packets = &state.stored.packets;
             stats.groups += 1;
-            stats.buffered_entries += entries(&state.active) + immutable;
+            stats.buffered_entries += state.listed();
             stats.packets += packets.len() as u64;
             stats.packet_entries += packets.iter().map(|packet| packet.sizes.entries).sum::<u64>();
             stats.span_blocks += state.stored.span_blocks();

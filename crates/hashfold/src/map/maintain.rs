@@ -24,6 +24,10 @@ use std::{
 const START_QUARTERS: usize = 3;
 /// Number of times that a checkpoint looks for old lists.
 const PASSES_MAX: usize = 2;
+/// A checkpoint is due when the log has taken this many times the size on the device from which on its
+/// changes cause one. A commit takes at least 4 KiB, so the log of changes that are synced one by one
+/// is large long before its changes are many; a checkpoint for few changes costs much for each of them.
+const PADDING_MAX: u64 = 4;
 
 /// Whether there is work for [`start`].
 fn is_due(core: &Core) -> bool {
@@ -39,7 +43,11 @@ fn is_buffer_filling(core: &Core) -> bool {
 }
 
 fn is_log_long(core: &Core) -> bool {
+    // A checkpoint that ends meanwhile may have counted more.
+    let written = core.log().written_bytes();
+    let written = written.saturating_sub(core.counters.log_written.load(SeqCst));
     core.counters.log_bytes.load(SeqCst) > core.options.wal_bytes
+        || written / PADDING_MAX > core.options.wal_bytes
 }
 
 /// Starts a background job if there is work and none is running.

@@ -146,7 +146,9 @@ impl MapOptions {
     /// Sets the size of the write-ahead log, in bytes, from which on a checkpoint shortens it. More
     /// means fewer checkpoints, and a longer recovery after a crash. A checkpoint in the background
     /// keeps up to half of the log, so on the device, the log may take twice this size, and two more
-    /// segments: each is an eighth of this size, but 1 to 64 MiB. The default is 128 MiB.
+    /// segments: each is an eighth of this size, but 1 to 64 MiB. A sync takes at least 4 KiB of the
+    /// log: if small changes are synced one by one, it may take eight times this size. The default is
+    /// 128 MiB.
     #[must_use]
     pub fn wal_bytes(self, bytes: u64) -> MapOptions {
         MapOptions { wal_bytes: bytes, ..self }

@@ -43,6 +43,11 @@ fn segments(wal_bytes: u64) -> Segments {
     Segments { first_size: FIRST_SIZE, size_max, spares_max: if cfg!(test) { 1 } else { 2 } }
 }
 
+/// Number of segments of a log beyond which a checkpoint is due when the map is opened. Each process
+/// that makes changes begins a segment, and one that ends without a checkpoint leaves it. It takes its
+/// full size, and opening the map takes longer with each.
+const SEGMENTS_MAX: usize = 8;
+
 /// The largest generation. Only a damaged manifest has a larger one.
 const GENERATION_MAX: u64 = u64::MAX / 2;
 
@@ -189,6 +194,7 @@ fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Cor
         })
     })?;
     core.space.set_replaying(false);
+    core.tasks.needs_checkpoint.fetch_or(wal.segment_count() > SEGMENTS_MAX, SeqCst);
     core.log.set(wal).expect("it is set here only");
     Ok(core)
 }

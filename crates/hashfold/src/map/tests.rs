@@ -1252,3 +1252,60 @@ fn a_map_is_cleared_and_paged_beside_readers_and_writers_in_threads() {
     check(&map, &Model::new(), 900, "cleared");
     check_space(map, &Model::new());
 }
+
+/// Each process that changes a map begins a segment of the log, which takes its full size.
+#[test]
+fn processes_that_end_without_a_checkpoint_leave_few_segments() {
+    let disk = MemoryDisk::default();
+    let options = || on(&disk, Arc::new(Inline));
+    let segments = || {
+        let names = disk.list(folder()).unwrap();
+        names.iter().filter(|name| name.starts_with("wal-")).count()
+    };
+    drop(Map::create(folder(), options()).unwrap());
+    let mut model = Model::new();
+    for i in 0..100_u32 {
+        let map = Map::open_with(folder(), options()).unwrap();
+        map.put(i.to_le_bytes(), "value").unwrap();
+        model.insert(i.to_le_bytes().to_vec(), b"value".to_vec());
+        drop(map);
+        assert!(segments() < 10, "{} after {i}", segments());
+    }
+    let map = Map::open_with(folder(), options()).unwrap();
+    check(&map, &model, 10, "at the end");
+    map.close().unwrap();
+    assert_eq!(segments(), 0);
+}
+
+/// A sync takes at least 4 KiB of the log, so changes that are few take much of it.
+#[test]
+fn the_log_of_changes_that_are_synced_one_by_one_is_bounded() {
+    let disk = MemoryDisk::default();
+    let map = Map::create(folder(), on(&disk, Arc::new(Inline))).unwrap();
+    let mut most = 0;
+    for i in 0..2000_u32 {
+        map.put((i % 10).to_le_bytes(), "value").unwrap();
+        most = most.max(map.space().unwrap().log_bytes);
+    }
+    // Eight times 64 KiB; half of a segment of this test's size is batches.
+    assert!(most < 1200 << 10, "{most}");
+    assert!(map.stat().checkpoints > 5, "{:?}", map.stat());
+}
+
+/// Changes that are in the log only are durable, and are counted.
+#[test]
+fn a_check_counts_the_changes_that_only_the_log_has() {
+    let disk = MemoryDisk::default();
+    let options = on(&disk, Arc::new(Inline));
+    let map = Map::create(folder(), options.clone()).unwrap();
+    map.put("anna", "1").unwrap();
+    map.put("ben", "2").unwrap();
+    let figures = |map: &Map| map.verify(&Watch::default()).unwrap().figures;
+    assert_eq!((figures(&map).logged, figures(&map).changes), (2, 0));
+    drop(map);
+    let report = verify(&options.env, folder(), &Watch::default()).unwrap();
+    assert_eq!((report.figures.logged, report.figures.blocks), (2, 0));
+    let map = Map::open_with(folder(), options).unwrap();
+    map.compact().unwrap();
+    assert_eq!((figures(&map).logged, figures(&map).entries), (0, 2));
+}

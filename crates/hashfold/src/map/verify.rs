@@ -34,6 +34,8 @@ pub struct MapFigures {
     pub entries: u64,
     /// Number of changes in packets.
     pub changes: u64,
+    /// Number of changes that only the log has, which are in RAM while the map is open.
+    pub logged: u64,
 }
 
 /// Checks a map that no process has open: its catalog, its log and all of its blocks. The unit of
@@ -54,7 +56,11 @@ pub fn verify(env: &Env, folder: &Path, watch: &Watch) -> Result<VerifyReport<Ma
 pub(super) fn verify_open(core: &Core, watch: &Watch) -> Result<VerifyReport<MapFigures>> {
     let mut report = VerifyReport::<MapFigures>::default();
     for group in core.directory.all() {
-        let stored = group.state().stored.clone();
+        let stored = {
+            let state = group.state();
+            report.figures.logged += state.listed();
+            state.stored.clone()
+        };
         report.figures.groups += 1;
         check_span(core, &stored, &mut report, watch)?;
         for packet in &stored.packets {

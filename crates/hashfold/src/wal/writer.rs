@@ -12,7 +12,17 @@ use crate::{
     io::{BlockFile, Buffer, WriteQueue},
     work::Pending,
 };
-use std::{collections::VecDeque, mem, ops::Range, sync::Arc, thread, time::Duration};
+use std::{
+    collections::VecDeque,
+    mem,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
 
 /// Maximum number of concurrent background writes of batches.
 const WRITES_MAX: usize = 4;
@@ -50,6 +60,8 @@ pub struct Wal {
     home: Arc<WalFolder>,
     segments: Segments,
     commits: Commits,
+    /// Space of all batches that were given a place in a segment, in bytes.
+    written: AtomicU64,
     log: Mutex<Log>,
 }
 
@@ -143,6 +155,7 @@ impl Wal {
             home: Arc::new(home),
             segments,
             commits: Commits::new(found.end),
+            written: AtomicU64::new(0),
             log: Mutex::new(log),
         };
         wal.truncate(from)?;
@@ -287,6 +300,18 @@ impl Wal {
         Ok(())
     }
 
+    /// Returns the bytes that were written to segments since the log was opened. A commit writes a
+    /// multiple of 4 KiB, however small its records are.
+    pub fn written_bytes(&self) -> u64 {
+        self.written.load(SeqCst)
+    }
+
+    /// Returns the number of segments with records: those before the current one, and the current one.
+    pub fn segment_count(&self) -> usize {
+        let log = self.log();
+        log.ended.len() + usize::from(log.current.is_some())
+    }
+
     /// Returns the space that all segments take on the device, in bytes.
     ///
     /// # Errors
@@ -327,6 +352,7 @@ impl Wal {
         let (file, offset) = (segment.file.clone(), segment.offset);
         let bytes = batch.seal(segment.seal(self.home.id), log.durable);
         segment.offset += len as u64;
+        self.written.fetch_add(len as u64, SeqCst);
         segment.is_marked = false;
         if segment.offset > segment.size / 2 && log.next.is_none() {
             log.next = Some(Pending::start(&*self.home.env.executor, self.make(log)));
