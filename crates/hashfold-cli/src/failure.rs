@@ -4,6 +4,9 @@ use hashfold::{Error, ErrorClass, ErrorKind};
 use rustix::io::Errno;
 use std::{fmt, io};
 
+/// The name of the data file of a map.
+const MAP_DATA: &str = "map-data";
+
 /// Exit codes of the command. The numbers are part of its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -110,6 +113,14 @@ fn is_of_pointer(error: &Error) -> bool {
     error.class() == ErrorClass::Damage && file.is_some_and(|name| name == hashfold::store::NAME)
 }
 
+/// Whether a map cannot be opened because the user may not write to it, or nobody may.
+fn is_of_read_only_map(error: &Error, source: &io::Error) -> bool {
+    let file = error.place().and_then(|place| place.file.file_name());
+    let refusals = [Errno::ROFS, Errno::ACCESS, Errno::PERM];
+    file.is_some_and(|name| name == MAP_DATA)
+        && Errno::from_io_error(source).is_some_and(|errno| refusals.contains(&errno))
+}
+
 impl From<ErrorClass> for Exit {
     fn from(class: ErrorClass) -> Exit {
         match class {
@@ -139,9 +150,36 @@ impl From<Error> for Failure {
             _ if is_of_pointer(&error) => {
                 "; `hashfold verify --repair-from COPY` repairs it, or --repair if there is no copy"
             }
+            ErrorKind::Io { source, .. } if is_of_read_only_map(&error, source) => {
+                "; a map is opened for reading and writing, also by commands that only read: run them as a \
+                 user who may write to it, or copy its entries to a new map with `hashfold map salvage`"
+            }
             ErrorKind::Io { source, .. } => hint(source),
             _ => "",
         };
         Failure { exit, message: format!("{error}{hint}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hashfold::Place;
+    use std::path::Path;
+
+    /// A test that runs as root cannot be refused.
+    #[test]
+    fn a_map_that_cannot_be_written_to_names_the_verb_that_reads_it() {
+        let failure = |file: &str, errno: Errno| {
+            let error = Error::io("open", errno.into());
+            Failure::from(error.at(&Place::file(Path::new(file))))
+        };
+        for errno in [Errno::ROFS, Errno::ACCESS, Errno::PERM] {
+            let Failure { exit, message } = failure("m/map-data", errno);
+            assert_eq!(exit, Exit::Io);
+            assert!(message.contains("`hashfold map salvage`"), "{message}");
+            assert!(!failure("t/data", errno).message.contains("salvage"));
+        }
+        assert!(!failure("m/map-data", Errno::IO).message.contains("salvage"));
     }
 }

@@ -6,6 +6,7 @@
 //! [`output`].
 
 mod allocator;
+mod applied;
 mod bench;
 mod build;
 mod change_output;

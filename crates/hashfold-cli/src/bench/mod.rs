@@ -22,13 +22,14 @@ mod store;
 mod table;
 mod times;
 
-use self::measure::Report;
+use self::{measure::Report, pairs::remove_all};
 use crate::{
     failure::{Exit, Failure, Result},
     units,
 };
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use hashfold::io::{Disk as _, OsDisk};
+use std::path::{Path, PathBuf};
 
 /// Measure speeds and sizes of Hashfold on this machine
 ///
@@ -500,6 +501,25 @@ fn in_rounds(report: &Report, rounds: u32, round: impl Fn() -> Result<()>) -> Re
     (0..rounds).try_for_each(|_| round())?;
     report.finish();
     Ok(())
+}
+
+/// Calls `work` with a new folder `name` in `dir`, and removes it afterwards.
+fn in_folder(dir: &Path, name: &str, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let folder = dir.join(name);
+    // What is there already may be the user's.
+    if OsDisk.exists(&folder)? {
+        return Err(Failure::usage(format!(
+            "{}: is there already, as if a benchmark was killed; remove it, or name another folder with \
+             --dir",
+            folder.display()
+        )));
+    }
+    OsDisk.create_folder(&folder)?;
+    let done = work(&folder);
+    let removed = remove_all(&folder);
+    // The folder stays if it existed before and is not empty.
+    let _ = OsDisk.remove_folder(dir);
+    done.and(removed)
 }
 
 /// Fails unless a benchmark's answer is right.

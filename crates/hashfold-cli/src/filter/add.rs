@@ -2,12 +2,12 @@
 
 use super::{
     adder::Adder,
-    applied,
     checkpoint::CheckpointArgs,
     create::{self, KindArgs},
     open::{self, MachineArgs},
 };
 use crate::{
+    applied::Applied,
     device,
     failure::{Exit, Failure, Result},
     folder,
@@ -100,7 +100,8 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
         Ok(())
     };
     let taken = take().and_then(|()| keys.finish());
-    let bad_rows = applied::end(adder.added, "added", taken, filter.close())?;
+    let count = units::counted(adder.added, "key was", "keys were");
+    let bad_rows = Applied { count, what: "added" }.end(taken, filter.close())?;
     adder.report(bad_rows, start.elapsed().as_secs_f64())?;
     Ok(Exit::Done)
 }

@@ -10,7 +10,6 @@
 mod add;
 mod adder;
 mod advance;
-mod applied;
 mod checkpoint;
 mod contains;
 mod create;

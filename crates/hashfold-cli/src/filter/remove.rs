@@ -1,11 +1,11 @@
 //! `hashfold filter remove`: removes keys from a filter.
 
 use super::{
-    applied,
     checkpoint::CheckpointArgs,
     open::{self, MachineArgs},
 };
 use crate::{
+    applied::Applied,
     failure::{Exit, Result},
     folder,
     keys::KeyArgs,
@@ -69,7 +69,8 @@ pub(crate) fn run(args: &RemoveArgs) -> Result<Exit> {
         Ok(())
     };
     let taken = take().and_then(|()| keys.finish());
-    let bad_rows = applied::end(counts.removed, "removed", taken, filter.close())?;
+    let count = units::counted(counts.removed, "key was", "keys were");
+    let bad_rows = Applied { count, what: "removed" }.end(taken, filter.close())?;
     args.report(counts, bad_rows, start.elapsed().as_secs_f64())
 }
 

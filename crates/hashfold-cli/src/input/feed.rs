@@ -6,13 +6,14 @@ use super::{
     batch::{BATCHES_WAITING, Batch, BatchReceiver, queue},
     guard::guard,
     selection::{Expected, SchemaPolicy, Selection},
-    sink::{Counts, Sink, never_filled},
+    sink::{Counts, KeyRules, Sink, never_filled},
     source::Meter,
 };
 use crate::{
     failure::{Failure, Result},
     stop::Stop,
 };
+use hashfold::run::KEY_BYTES_MAX;
 use hashfold_rows::{Form, KeyType, Schema};
 use std::{
     panic::resume_unwind,
@@ -30,6 +31,8 @@ pub(crate) struct Inputs {
     thread: InputThread,
     /// Maximum number of batches that wait.
     waiting: usize,
+    /// Maximum size of a key, in bytes.
+    key_bytes_max: usize,
     /// The schema of the first input; later inputs may add columns, and the type of the keys is
     /// known at the end.
     pub(crate) schema: Schema,
@@ -142,7 +145,8 @@ impl Inputs {
         options.selection.expected = Some(Expected { schema: schema.clone(), whose });
         let (path, others) = (path.clone(), others.to_vec());
         let rows = Rows { path, first, others, options, key_type, meter: meter.clone() };
-        Ok(Inputs { rows, thread, waiting: BATCHES_WAITING, schema, meter })
+        let (waiting, key_bytes_max) = (BATCHES_WAITING, KEY_BYTES_MAX);
+        Ok(Inputs { rows, thread, waiting, key_bytes_max, schema, meter })
     }
 
     /// Sets the maximum number of batches to read ahead.
@@ -150,12 +154,19 @@ impl Inputs {
         Inputs { waiting, ..self }
     }
 
+    /// Sets the maximum size of a key, in bytes, if the data set has a smaller one than others. A row with
+    /// a longer key is a bad row.
+    pub(crate) fn key_bytes_max(self, key_bytes_max: usize) -> Inputs {
+        Inputs { key_bytes_max, ..self }
+    }
+
     /// Starts reading.
     pub(crate) fn start(self, policy: BadRowPolicy) -> Result<Feed> {
         policy.check([&self.rows.path].into_iter().chain(&self.rows.others))?;
         let (sender, batches) = queue(self.waiting);
         let key_type = self.rows.key_type.unwrap_or_default();
-        let sink = Sink::new(sender, policy, key_type)?;
+        let rules = KeyRules { key_type, bytes_max: self.key_bytes_max };
+        let sink = Sink::new(sender, policy, rules)?;
         let Inputs { rows, thread, .. } = self;
         thread.run(Task::Read(Box::new(move || rows.read(sink))));
         Ok(Feed { batches, thread: thread.thread })

@@ -5,7 +5,7 @@ use super::{
     batch::BatchSender,
 };
 use crate::failure::{Failure, Result};
-use hashfold::run::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use hashfold::run::VALUE_BYTES_MAX;
 use hashfold_rows::{KeyType, KeyTypes};
 
 /// The reason why a row can't be used.
@@ -35,12 +35,20 @@ impl Flaw {
     }
 }
 
+/// Rules for all keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyRules {
+    /// Type that all keys must have.
+    pub(crate) key_type: KeyType,
+    /// Maximum size of a key, in bytes.
+    pub(crate) bytes_max: usize,
+}
+
 /// Takes the rows of all inputs.
 #[derive(Debug)]
 pub(crate) struct Sink {
     batches: BatchSender,
-    /// Type that all keys must have.
-    key_type: KeyType,
+    expected: KeyRules,
     /// The types of the keys so far.
     pub(super) keys: KeyTypes,
     /// For each column of the value, whether a row had it.
@@ -60,15 +68,15 @@ pub(super) struct Counts {
 }
 
 impl Sink {
-    /// A sink into `batches` for keys of one type.
+    /// Makes a sink into `batches` for keys that follow these rules.
     pub(crate) fn new(
         batches: BatchSender,
         policy: BadRowPolicy,
-        key_type: KeyType,
+        expected: KeyRules,
     ) -> Result<Sink> {
         let bad_rows = BadRows::new(policy)?;
         let (keys, filled) = (KeyTypes::default(), Vec::new());
-        Ok(Sink { batches, key_type, keys, filled, puts: 0, deletions: 0, bad_rows })
+        Ok(Sink { batches, expected, keys, filled, puts: 0, deletions: 0, bad_rows })
     }
 
     /// Begins an input.
@@ -148,13 +156,16 @@ impl Sink {
 
     #[inline]
     fn check_key(&self, key: &[u8]) -> Result<(), Flaw> {
-        match key.len() {
-            0..=KEY_BYTES_MAX if self.key_type.accepts(key) => Ok(()),
-            0..=KEY_BYTES_MAX => Err(Flaw::new(format!(
+        let KeyRules { key_type, bytes_max } = self.expected;
+        if key.len() > bytes_max {
+            return Err(too_long("key", key.len(), bytes_max));
+        }
+        match key_type.accepts(key) {
+            true => Ok(()),
+            false => Err(Flaw::new(format!(
                 "the key is {}, and those of the store are integers",
                 crate::preview::key(key)
             ))),
-            len => Err(too_long("key", len, KEY_BYTES_MAX)),
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use super::open::ChangeArgs;
 use crate::{
+    applied::Applied,
     failure::{Exit, Result},
     folder,
-    keys::KeyArgs,
+    keys::{KeyArgs, KeyBatch},
     output::write_line,
     progress::Show,
     rows::FileArgs,
@@ -12,8 +13,9 @@ use crate::{
     units,
 };
 use clap::Args;
+use hashfold::map::Map;
 use serde_json::json;
-use std::{path::PathBuf, time::Instant};
+use std::{collections::HashSet, path::PathBuf, time::Instant};
 
 /// Memory for keys that wait, in bytes.
 const KEYS_BYTES: usize = 16 << 20;
@@ -50,20 +52,17 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<Exit> {
     let map = args.change.open(&args.map, &stop)?;
     let show = if args.json { Show::Json } else { Show::Text };
     let mut keys = inputs.start(args.files.bad_row_policy(), KEYS_BYTES, show)?;
-    let (mut given, mut deleted) = (0_u64, 0_u64);
-    while let Some(batch) = keys.next(&stop, &mut || Ok(()))? {
-        let keys: Vec<&[u8]> = batch.keys().collect();
-        given += keys.len() as u64;
-        for (key, found) in keys.iter().zip(map.get_many(&keys)?) {
-            if found.is_some() {
-                deleted += 1;
-                map.delete(key)?;
-            }
+    let (mut given, mut deleted) = (0, 0);
+    let mut take = || {
+        while let Some(batch) = keys.next(&stop, &mut || Ok(()))? {
+            given += batch.len() as u64;
+            delete(&map, batch, &mut deleted)?;
         }
-        map.sync()?;
-    }
-    let bad_rows = keys.finish()?;
-    map.close()?;
+        Ok(())
+    };
+    let taken = take().and_then(|()| keys.finish());
+    let count = units::counted(deleted, "key was", "keys were");
+    let bad_rows = Applied { count, what: "deleted" }.end(taken, map.close())?;
     let seconds = start.elapsed().as_secs_f64();
     let folder = args.map.display();
     if args.json {
@@ -80,4 +79,18 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<Exit> {
         ))?;
     }
     Ok(Exit::Done)
+}
+
+/// Deletes the keys of a batch that are in the map, and counts them: each once, also if it is given
+/// twice.
+fn delete(map: &Map, batch: &KeyBatch, deleted: &mut u64) -> Result<()> {
+    let keys: Vec<&[u8]> = batch.keys().collect();
+    let mut present = HashSet::new();
+    for (key, found) in keys.iter().zip(map.get_many(&keys)?) {
+        if found.is_some() && present.insert(*key) {
+            map.delete(key)?;
+            *deleted += 1;
+        }
+    }
+    Ok(map.sync()?)
 }

@@ -2,6 +2,7 @@
 
 use super::open::{self, ChangeArgs};
 use crate::{
+    applied::Applied,
     device,
     failure::{Exit, Failure, Result},
     folder,
@@ -14,7 +15,11 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::{Seed, folder::Contents, map::Map};
+use hashfold::{
+    Seed,
+    folder::Contents,
+    map::{KEY_BYTES_MAX, Map},
+};
 use hashfold_rows::Schema;
 use serde_json::json;
 use std::{
@@ -80,10 +85,10 @@ pub(crate) fn run(args: &ImportArgs) -> Result<Exit> {
     let map = if is_new { None } else { Some(args.change.open(&args.map, &stop)?) };
     let inputs = Inputs::open(&args.inputs, args.read_options(map.as_ref())?, &stop)?;
     let map = map.map_or_else(|| args.create(&inputs.schema), Ok)?;
-    let imported = args.put(&map, inputs, &stop);
-    let closed = map.close();
-    let (rows, bad_rows, bytes) = imported?;
-    closed?;
+    let mut rows = 0;
+    let imported = args.put(&map, inputs, &stop, &mut rows);
+    let count = units::counted(rows, "row was", "rows were");
+    let (bad_rows, bytes) = Applied { count, what: "put" }.end(imported, map.close())?;
     args.report(rows, bad_rows, (bytes, start.elapsed().as_secs_f64()))
 }
 
@@ -108,30 +113,36 @@ impl ImportArgs {
         Ok(Map::create(&self.map, self.change.options().seed(seed).attributes(attributes))?)
     }
 
-    /// Puts all rows. Returns the numbers of rows, of bad rows and of bytes read.
-    fn put(&self, map: &Map, inputs: Inputs, stop: &Stop) -> Result<(u64, u64, u64)> {
+    /// Puts all rows, and counts them. Returns the numbers of bad rows and of bytes read.
+    fn put(&self, map: &Map, inputs: Inputs, stop: &Stop, rows: &mut u64) -> Result<(u64, u64)> {
         let meter = inputs.meter.clone();
-        let feed = inputs.start(self.files.bad_row_policy())?;
+        let feed = inputs.key_bytes_max(KEY_BYTES_MAX).start(self.files.bad_row_policy())?;
         let show = if self.json { Show::Json } else { Show::Text };
         let progress = rows::progress(&self.inputs, show);
-        let (mut rows, mut bytes, mut synced) = (0, 0, Instant::now());
+        let (mut bytes, mut synced) = (0, Instant::now());
         let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut put = |batch: &mut Vec<(Vec<u8>, Vec<u8>)>| -> Result<()> {
+            let count = batch.len() as u64;
+            map.put_many(batch.drain(..))?;
+            *rows += count;
+            Ok(())
+        };
         let taken = rows::take_all(feed, &meter, progress, stop, |key, value| {
-            rows += 1;
             batch.push((key.to_vec(), value.unwrap_or_default().to_vec()));
             bytes += key.len() + value.map_or(0, <[u8]>::len);
             if batch.len() >= ROWS_MAX || bytes > BYTES_MAX {
                 bytes = 0;
-                map.put_many(batch.drain(..))?;
+                put(&mut batch)?;
                 if synced.elapsed() >= SYNC_INTERVAL {
                     map.sync()?;
                     synced = Instant::now();
                 }
             }
             Ok(())
-        })?;
-        map.put_many(batch)?;
-        Ok((rows, taken.bad_rows, meter.bytes()))
+        });
+        // Rows before a bad row are put, too.
+        put(&mut batch)?;
+        Ok((taken?.bad_rows, meter.bytes()))
     }
 
     fn report(&self, rows: u64, bad_rows: u64, (bytes, seconds): (u64, f64)) -> Result<Exit> {

@@ -43,15 +43,19 @@ pub(crate) fn check(folder: &Path, json: bool) -> Result<Exit> {
     let report = map::verify(&Env::system(), folder, &stop.watch(progress));
     // Damage that prevents opening the map is reported like any other.
     let VerifyReport { figures, damage } = report.or_else(VerifyReport::of)?;
-    let MapFigures { blocks, entries, changes, .. } = figures;
+    let MapFigures { blocks, entries, changes, logged, .. } = figures;
+    let in_log = match logged {
+        0 => String::new(),
+        logged => format!(", and {} in the log", units::counted(logged, "change", "changes")),
+    };
     conclude(
         folder,
         &damage,
         json.then(
-            || json!({ "map": folder.to_string_lossy(), "blocks": blocks, "entries": entries, "changes": changes }),
+            || json!({ "map": folder.to_string_lossy(), "blocks": blocks, "entries": entries, "changes": changes, "logged": logged }),
         ),
         &format!(
-            "{} and {} in {}",
+            "{} and {} in {}{in_log}",
             units::counted(entries, "entry", "entries"),
             units::counted(changes, "change", "changes"),
             units::counted(blocks, "block", "blocks")

@@ -224,6 +224,19 @@ fn the_map_benchmark_prints_each_figure() {
     assert!(!work.path("bench").exists(), "nothing is left");
 }
 
+/// A benchmark that was killed leaves its folder, and one that began said to use `--replace`, which it lacks,
+/// and removed the folder.
+#[test]
+fn a_benchmark_leaves_a_folder_alone_that_is_there() {
+    let work = Work::new();
+    std::fs::create_dir_all(work.path("bench/map/map")).unwrap();
+    let refused = work.run("bench map --keys 1000 --dir bench");
+    let message = "bench/map: is there already, as if a benchmark was killed; remove it, or name another \
+                   folder with --dir";
+    assert!(refused.code == 2 && refused.stderr.contains(message), "{refused:?}");
+    assert!(work.path("bench/map/map").exists());
+}
+
 #[test]
 fn the_memory_benchmark_prints_each_figure() {
     let work = Work::new();

@@ -2,9 +2,17 @@
 
 use crate::{
     filter::refused,
-    support::{Outcome, Work},
+    support::{Outcome, Work, list},
 };
-use std::{fs, path::PathBuf};
+use hashfold::map::{Map, MapOptions};
+use std::{
+    fs,
+    io::Write as _,
+    path::PathBuf,
+    process::{Child, ChildStdin, Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
 
 #[track_caller]
 fn check(outcome: &Outcome, code: i32, stdout: &str) {
@@ -233,4 +241,131 @@ fn misuse_is_explained() {
     fs::write(damaged, [0; 4096]).unwrap();
     let verified = work.run("map verify m");
     assert!(verified.code == 1 && verified.stderr.contains("1 problem found"), "{verified:?}");
+}
+
+/// Each put left a segment of the log, of 1 MiB.
+#[test]
+fn puts_one_by_one_leave_no_log() {
+    let work = Work::new();
+    work.ok("map create m");
+    for i in 0..20 {
+        work.ok(&format!("map put m key{i} {i}"));
+    }
+    let mut names = list(&work.path("m"));
+    names.sort();
+    assert!(names.len() == 3 && !names.iter().any(|name| name.starts_with("wal-")), "{names:?}");
+    check(&work.ok("map get m key7 --format raw"), 0, "7");
+}
+
+#[test]
+fn a_key_that_is_given_twice_is_deleted_once() {
+    let work = Work::new();
+    work.ok("map create m");
+    work.ok("map put m ada 1");
+    work.ok("map put m ben 2");
+    let deleted = work.ok("map delete m ada ada ben ada");
+    assert!(deleted.text().starts_with("deleted from m: 2 keys of 4 given; "), "{deleted:?}");
+}
+
+#[test]
+fn a_row_with_a_key_that_is_too_long_for_a_map_is_a_bad_row() {
+    let work = Work::new();
+    let long = "x".repeat(1025);
+    work.write("a.csv", format!("id,name\n1,anna\n{long},ben\n3,cleo\n"));
+    let refusal = work.run("map import m a.csv --key id");
+    assert_eq!(refusal.code, 3, "{refusal:?}");
+    let message = "the key is 1025 bytes long, the longest accepted is 1024";
+    assert!(refusal.stderr.contains("a.csv:3"), "{refusal:?}");
+    assert!(refusal.stderr.contains(message), "{refusal:?}");
+    let skipped = work.ok("map import m a.csv --key id --bad-rows skip --max-bad-rows 1");
+    let start = "imported into m: 2 rows, 1 bad row skipped; ";
+    assert!(skipped.text().starts_with(start), "{skipped:?}");
+    // Other data sets take longer keys.
+    assert_eq!(work.run("build a.csv --key id --out t").code, 0);
+}
+
+#[test]
+fn a_check_counts_the_changes_in_the_log() {
+    let work = Work::new();
+    let map = Map::create(work.path("m"), MapOptions::new()).unwrap();
+    map.put("ada", "1").unwrap();
+    map.put("ben", "2").unwrap();
+    drop(map);
+    let text =
+        "verified m: 0 entries and 0 changes in 0 blocks, and 2 changes in the log, no damage\n";
+    check(&work.ok("map verify m"), 0, text);
+    let json = work.ok("map verify m --json");
+    let last: serde_json::Value =
+        serde_json::from_str(json.text().lines().last().unwrap()).unwrap();
+    assert_eq!((&last["logged"], &last["blocks"]), (&2.into(), &0.into()));
+}
+
+/// Returns the sequence number of a map: the number of its changes.
+#[track_caller]
+fn seq(work: &Work, map: &str) -> u64 {
+    let stat = work.ok(&format!("map stat {map} --json"));
+    let stat: serde_json::Value = serde_json::from_str(stat.text()).unwrap();
+    stat["seq"].as_u64().unwrap()
+}
+
+#[test]
+fn an_import_that_fails_says_how_many_rows_it_has_put() {
+    let work = Work::new();
+    let rows: String = (0..200_000).map(|i| format!("{i},name of {i}\n")).collect();
+    work.write("a.csv", format!("id,name\n{rows}1,2,3,4\n"));
+    let failed = work.run("map import m a.csv --key id");
+    let put = seq(&work, "m");
+    assert!(put > 0 && failed.code == 3, "{put}: {failed:?}");
+    let end = format!("; {put} rows were put before that\n");
+    assert!(failed.stderr.replace(',', "").ends_with(&end), "{put}: {failed:?}");
+}
+
+/// Starts a command that reads standard input, and feeds it.
+fn start(work: &Work, line: &str, input: &[u8]) -> (Child, ChildStdin) {
+    let mut command = work.command(line);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input).unwrap();
+    (child, stdin)
+}
+
+/// Waits until the map `m` has a log: changes were made. Then stops the command as Ctrl-C does, and returns
+/// its standard error.
+fn stop_when_changed(work: &Work, child: Child) -> String {
+    while !list(&work.path("m")).iter().any(|name| name.starts_with("wal-")) {
+        sleep(Duration::from_millis(5));
+    }
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn an_import_that_is_stopped_says_how_many_rows_it_has_put() {
+    let work = Work::new();
+    let rows: String = (0..200_000).map(|i| format!("{i},name of {i}\n")).collect();
+    let input = format!("id,name\n{rows}");
+    let (child, stdin) = start(&work, "map import m - --format csv --key id", input.as_bytes());
+    let stderr = stop_when_changed(&work, child);
+    let put = seq(&work, "m");
+    let end = format!("hashfold: stopped; {put} rows were put before that\n");
+    assert!(put > 0 && stderr.replace(',', "").ends_with(&end), "{put}: {stderr}");
+    drop(stdin);
+}
+
+#[test]
+fn a_deletion_that_is_stopped_says_how_many_keys_it_has_deleted_and_closes_the_map() {
+    let work = Work::new();
+    work.ok("map create m");
+    ["a", "b", "c"].iter().for_each(|key| _ = work.ok(&format!("map put m {key} 1")));
+    let (child, stdin) = start(&work, "map delete m -", b"a\nb\nx\n");
+    let stderr = stop_when_changed(&work, child);
+    let end = "hashfold: stopped; 2 keys were deleted before that\n";
+    assert!(stderr.ends_with(end), "{stderr}");
+    assert_eq!(work.ok("map scan m").text(), "{\"key\":\"c\",\"value\":\"1\"}\n");
+    assert_eq!(list(&work.path("m")).len(), 3);
+    drop(stdin);
 }

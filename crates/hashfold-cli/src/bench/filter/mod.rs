@@ -5,7 +5,7 @@ mod quotient;
 mod runs;
 mod variants;
 
-use super::{FilterBench, measure::Report, pairs::remove_all};
+use super::{FilterBench, in_folder, measure::Report, pairs::remove_all};
 use crate::failure::Result;
 use hashfold::io::{Disk, OsDisk};
 use std::path::Path;
@@ -13,13 +13,7 @@ use std::path::Path;
 pub(super) fn run(bench: &FilterBench, report: &Report) -> Result<()> {
     // The cascade comes first, so that its peak RSS is its own.
     if wants(bench, &["cascade", "lookup", "variants"]) {
-        let folder = bench.dir.join("filter");
-        OsDisk.create_folder(&folder)?;
-        let done = on_device(bench, report, &folder);
-        let removed = remove_all(&folder);
-        // The folder stays if it existed before and is not empty.
-        let _ = OsDisk.remove_folder(&bench.dir);
-        done.and(removed)?;
+        in_folder(&bench.dir, "filter", |folder| on_device(bench, report, folder))?;
     }
     if wants(bench, &["run"]) {
         runs::run(bench, report)?;

@@ -11,9 +11,8 @@ mod lookups;
 
 use self::entries::{ENTRY_SIZE, Entries};
 use super::{
-    MapBench,
+    MapBench, in_folder,
     measure::{Report, peak_rss_mib, reset_peak_rss, wall_seconds},
-    pairs::remove_all,
 };
 use crate::{
     allocator::keep_to_budget,
@@ -34,13 +33,7 @@ use std::{
 
 pub(super) fn run(bench: &MapBench, report: &Report) -> Result<()> {
     keep_to_budget();
-    let folder = bench.dir.join("map");
-    OsDisk.create_folder(&folder)?;
-    let done = Scene::new(bench, report, &folder).and_then(|mut scene| scene.run());
-    let removed = remove_all(&folder);
-    // The folder stays if it existed before and is not empty.
-    let _ = OsDisk.remove_folder(&bench.dir);
-    done.and(removed)
+    in_folder(&bench.dir, "map", |folder| Scene::new(bench, report, folder)?.run())
 }
 
 /// A map on the device, and what it should answer.

@@ -10,7 +10,7 @@ mod stalled;
 
 use self::events::{Block, Kind, Sent, V1, V2};
 use super::{
-    PipelineBench,
+    PipelineBench, in_folder,
     measure::{Report, process_seconds, thread_seconds, wall_seconds},
     pairs::remove_all,
 };
@@ -18,10 +18,7 @@ use crate::{
     failure::{Failure, Result},
     summarize::failure,
 };
-use hashfold::{
-    Env,
-    io::{Disk, OsDisk},
-};
+use hashfold::Env;
 use hashfold_summarize::{Config, Run};
 use std::{
     fs,
@@ -56,13 +53,9 @@ columns = [{ name = "n", count = true }, { name = "ms", sum = "ms" }]
 "#;
 
 pub(super) fn run(bench: &PipelineBench, report: &Report) -> Result<()> {
-    let folder = bench.dir.join("pipeline");
-    OsDisk.create_folder(&folder)?;
-    let done = [V1, V2].iter().try_for_each(|kind| measure(bench, report, kind, &folder));
-    let removed = remove_all(&folder);
-    // The folder stays if it existed before and is not empty.
-    let _ = OsDisk.remove_folder(&bench.dir);
-    done.and(removed)
+    in_folder(&bench.dir, "pipeline", |folder| {
+        [V1, V2].iter().try_for_each(|kind| measure(bench, report, kind, folder))
+    })
 }
 
 fn measure(bench: &PipelineBench, report: &Report, kind: &Kind, folder: &Path) -> Result<()> {

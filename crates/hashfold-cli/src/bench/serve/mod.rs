@@ -26,30 +26,21 @@ mod set;
 mod start;
 
 use super::{
-    ServeBench,
+    ServeBench, in_folder,
     measure::Report,
     pairs::{Pairs, Row, remove_all},
 };
 use crate::failure::Result;
-use hashfold::{
-    Env, Seed, TableBuilder, TableOptions,
-    io::{Disk, OsDisk},
-    work::Threads,
-};
+use hashfold::{Env, Seed, TableBuilder, TableOptions, work::Threads};
 use std::{path::Path, sync::Arc};
 
 /// Size of a key and its value, in bytes.
 const PAIR_SIZE: u64 = 116;
 
 pub(super) fn run(bench: &ServeBench, report: &Report) -> Result<()> {
-    let folder = std::path::absolute(bench.dir.join("serve"))
+    let dir = std::path::absolute(&bench.dir)
         .map_err(|error| crate::failure::Failure::io(bench.dir.display(), "find", &error))?;
-    OsDisk.create_folder(&folder)?;
-    let done = groups(bench, report, &folder);
-    let removed = remove_all(&folder);
-    // The folder stays if it existed before and is not empty.
-    let _ = OsDisk.remove_folder(&bench.dir);
-    done.and(removed)
+    in_folder(&dir, "serve", |folder| groups(bench, report, folder))
 }
 
 /// A group of measurements.

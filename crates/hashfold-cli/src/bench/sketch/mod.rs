@@ -4,9 +4,8 @@ mod groups;
 mod insert;
 mod joint;
 
-use super::{SketchBench, measure::Report, pairs::remove_all};
+use super::{SketchBench, in_folder, measure::Report};
 use crate::failure::Result;
-use hashfold::io::{Disk, OsDisk};
 
 pub(super) fn run(bench: &SketchBench, report: &Report) -> Result<()> {
     if wants(bench, "insert") {
@@ -16,13 +15,7 @@ pub(super) fn run(bench: &SketchBench, report: &Report) -> Result<()> {
         joint::run(bench, report)?;
     }
     if wants(bench, "groups") {
-        let folder = bench.dir.join("sketch");
-        OsDisk.create_folder(&folder)?;
-        let done = groups::run(bench, report, &folder);
-        let removed = remove_all(&folder);
-        // The folder stays if it existed before and is not empty.
-        let _ = OsDisk.remove_folder(&bench.dir);
-        done.and(removed)?;
+        in_folder(&bench.dir, "sketch", |folder| groups::run(bench, report, folder))?;
     }
     Ok(())
 }

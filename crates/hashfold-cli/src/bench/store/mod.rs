@@ -16,18 +16,11 @@ mod scene;
 mod sweep;
 mod update;
 
-use super::{StoreBench, measure::Report, pairs::remove_all};
+use super::{StoreBench, in_folder, measure::Report};
 use crate::failure::Result;
-use hashfold::io::{Disk, OsDisk};
 
 pub(super) fn run(bench: &StoreBench, report: &Report) -> Result<()> {
-    let folder = bench.dir.join("store");
-    OsDisk.create_folder(&folder)?;
-    let done = groups(bench, report, &folder);
-    let removed = remove_all(&folder);
-    // The folder stays if it existed before and is not empty.
-    let _ = OsDisk.remove_folder(&bench.dir);
-    done.and(removed)
+    in_folder(&bench.dir, "store", |folder| groups(bench, report, folder))
 }
 
 fn groups(bench: &StoreBench, report: &Report, folder: &std::path::Path) -> Result<()> {
