@@ -740,7 +740,8 @@ impl Held {
 #[test]
 fn a_put_does_not_wait_for_maintenance_to_begin() {
     let held = Arc::new(Held::default());
-    let options = tiny(Env { executor: held.clone(), ..Env::simulated(1) });
+    // No checkpoint is due before RAM is full.
+    let options = tiny(Env { executor: held.clone(), ..Env::simulated(1) }).wal_bytes(1 << 30);
     let map = Map::create(folder(), options.durability(Durability::Group)).unwrap();
     let mut maintenance = None;
     for i in 0..10_000_u32 {
