@@ -74,40 +74,47 @@ fn run(layout: &Layout, window: &Window<'_>, seed: Seed) -> Result<VecRun> {
     window.run(seed, &mut |group, outputs, key, value| layout.encode(group, outputs, key, value))
 }
 
-impl Sink for TableSink {
-    fn window(&mut self, window: &Window<'_>) -> Result<()> {
-        let folder = self.folder.join(window_name(window.span()));
-        let attributes = attributes(&self.layout, window);
-        // After a crash, a window can come again; it has the same entries. One of another run has others.
+impl TableSink {
+    /// Begins the table of a window. After a crash, a window can come again, with the same entries, and is replaced. One of
+    /// another run stays: the name of the new one ends with a number then.
+    fn begin(&self, window: &Window<'_>) -> Result<TableBuilder> {
+        let name = window_name(window.span());
         let options = TableOptions::new()
             .env(self.env.clone())
             .replace(self.continues)
-            .attributes(attributes);
-        let builder = TableBuilder::with(&folder, options).map_err(|error| match error.kind() {
-            ErrorKind::Exists => is_there(&folder),
-            _ => error,
-        })?;
+            .attributes(attributes(&self.layout, window));
+        let (mut folder, mut number) = (self.folder.join(&name), 1);
+        loop {
+            match TableBuilder::with(&folder, options.clone()) {
+                Err(error) if matches!(error.kind(), ErrorKind::Exists) => number += 1,
+                builder => return builder,
+            }
+            folder = self.folder.join(format!("{name}-{number}"));
+        }
+    }
+}
+
+impl Sink for TableSink {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        let builder = self.begin(window)?;
         let mut run = run(&self.layout, window, builder.seed())?;
         builder.build(&mut run, &Watch::default())?;
         Ok(())
     }
 }
 
-/// Refuses a run whose window would replace the table in a folder.
+/// Refuses a run whose only window has a table already, from another run.
 pub(crate) fn check_new(env: &Env, folder: &Path) -> Result<()> {
     match Table::open_with(folder, &ReadOptions::new().env(env.clone())) {
-        Ok(_) => Err(is_there(folder)),
+        Ok(_) => {
+            let expected = "a new one: give another folder as `out`, remove this one, or use `checkpoints`, with which \
+                            a run continues the one before";
+            let got = format!("{}, which another run has written", folder.display());
+            Err(Error::argument("table of a summary", expected, got))
+        }
         Err(error) if error.is_absent() => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-/// Makes the error for a window whose table is there already, from another run.
-fn is_there(folder: &Path) -> Error {
-    let expected = "a new one: give another folder as `out`, remove this one, or use `checkpoints`, with which a run \
-                    continues the one before";
-    let got = format!("{}, which another run has written", folder.display());
-    Error::argument("table of a window", expected, got)
 }
 
 impl Sink for StoreSink {
