@@ -345,6 +345,18 @@ fn limits_of_keys_and_values_are_those_of_maps() {
 }
 
 #[test]
+fn a_value_with_more_bytes_than_the_memory_of_clients_is_not_returned() {
+    let home = Home::new();
+    let server = home.serve_file(&format!("client-memory = '3MiB'\n{}", file("64MiB", "")));
+    let mut client = Client::of(&server);
+    let part = "v".repeat(1 << 20);
+    (1..=4).for_each(|i| client.check(&format!("APPEND large {part}"), &(i << 20).to_string()));
+    let refused = "-ERR the value has 4194304 bytes, and the memory of clients 3145728; raise `client-memory`";
+    client.check("SET large x GET", refused);
+    client.check("GETDEL large", refused);
+}
+
+#[test]
 fn scans_return_each_key_once() {
     let home = Home::new();
     let server = serve(&home, "");
