@@ -28,7 +28,7 @@ pub enum Ending {
     /// A line is an event, since many files have no LF at their end; an event that is shorter than its length is rejected.
     #[default]
     Event,
-    /// It is rejected: its sender broke off.
+    /// A rejected one: its sender broke off.
     CutShort,
     /// Nothing yet: its file may grow, and is then read from there on.
     Left,

@@ -278,6 +278,16 @@ pub(crate) struct Arguments<'a> {
     places: &'a [Range<usize>],
 }
 
+/// Returns the places of the words of a line, for [`Arguments::new`].
+#[cfg(test)]
+pub(crate) fn word_places(line: &str) -> Vec<Range<usize>> {
+    let place = |word: &str| {
+        let start = word.as_ptr().addr() - line.as_ptr().addr();
+        start..start + word.len()
+    };
+    line.split(' ').map(place).collect()
+}
+
 impl<'a> Arguments<'a> {
     pub(crate) fn new(input: &'a [u8], places: &'a [Range<usize>]) -> Arguments<'a> {
         Arguments { input, places }

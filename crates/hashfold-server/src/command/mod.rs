@@ -33,6 +33,8 @@ mod table;
 mod transaction;
 mod versions;
 
+#[cfg(test)]
+pub(crate) use self::entry::word_places;
 pub(crate) use self::{
     acl::{Refusal, refusal},
     client::describe,

@@ -589,7 +589,7 @@ const REPLY_BYTES_MAX: usize = VALUES_BYTES_MAX + (1 << 20);
 mod tests {
     use super::*;
     use crate::{
-        command::{CommandSet, TABLE},
+        command::{CommandSet, TABLE, word_places},
         data::{FilterHome, Space},
         session::Client,
         user::{Password, User},
@@ -619,11 +619,7 @@ mod tests {
     fn a_transaction_waits_for_filters_of_the_spaces_of_its_keys_only() {
         let session = session();
         let groups = |line: &str| {
-            let mut places = Vec::new();
-            for word in line.split(' ') {
-                let start = word.as_ptr().addr() - line.as_ptr().addr();
-                places.push(start..start + word.len());
-            }
+            let places = word_places(line);
             let arguments = Arguments::new(line.as_bytes(), &places);
             let found = TABLE.find(&arguments).map_err(|_| line.to_owned()).unwrap();
             let mut transaction = Transaction::default();

@@ -273,16 +273,12 @@ pub(super) fn begin(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::TABLE;
+    use crate::command::{TABLE, word_places};
 
     #[test]
     fn plain_changes_of_one_key_are_made_together() {
         let is_quick = |line: &str| {
-            let mut places = Vec::new();
-            for word in line.split(' ') {
-                let start = word.as_ptr().addr() - line.as_ptr().addr();
-                places.push(start..start + word.len());
-            }
+            let places = word_places(line);
             let arguments = Arguments::new(line.as_bytes(), &places);
             let found = TABLE.find(&arguments).map_err(|_| line.to_owned()).unwrap();
             Quick::of(found, &arguments).is_some()
