@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Result;
 use heed::{
-    CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn, RwTxn,
+    CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn,
     WithoutTls, types::Bytes,
 };
 use std::{
@@ -55,6 +55,7 @@ struct Open {
     tree: Tree,
     folder: PathBuf,
     map_size: u64,
+    flags: EnvFlags,
 }
 
 impl Open {
@@ -67,7 +68,7 @@ impl Open {
         let mut transaction = env.write_txn()?;
         let tree = env.create_database(&mut transaction, None)?;
         transaction.commit()?;
-        Ok(Open { env: Some(env), tree, folder: folder.to_owned(), map_size })
+        Ok(Open { env: Some(env), tree, folder: folder.to_owned(), map_size, flags })
     }
 
     fn env(&self) -> &Env<WithoutTls> {
@@ -103,10 +104,16 @@ impl Engine for Open {
         Ok(self.env().force_sync()?)
     }
 
-    fn start_commits(&mut self) -> Result<()> {
-        // SAFETY: no other thread uses the environment now.
-        unsafe { self.env().set_flags(unsynced(), FlagSetMode::Disable)? };
+    /// An environment keeps the memory of its largest transaction until it is closed.
+    fn settle(&mut self) -> Result<()> {
+        self.close();
+        *self = Open::at(&self.folder, self.map_size, self.flags)?;
         Ok(())
+    }
+
+    fn start_commits(&mut self) -> Result<()> {
+        self.flags = EnvFlags::empty();
+        self.settle()
     }
 
     fn commit(&self, key: &Key, value: &Value) -> Result<()> {
@@ -121,8 +128,7 @@ impl Engine for Open {
         self.env().copy_to_path(&copy, CompactionOption::Enabled)?.sync_all()?;
         self.close();
         fs::rename(copy, self.folder.join("data.mdb"))?;
-        *self = Open::at(&self.folder, self.map_size, EnvFlags::empty())?;
-        Ok(())
+        self.settle()
     }
 }
 
