@@ -10,34 +10,36 @@ use crate::{
     },
     failure::Result,
 };
-use hashfold::map::{Durability, Map};
+use hashfold::map::{Durability, Map, MapStats};
 use std::time::Instant;
 
 /// Maximum number of changes in the log that is replayed: fewer than make a checkpoint due.
 const REPLAYED_MAX: u64 = 1_000_000;
 
 /// Puts all keys in random order.
-pub(super) fn load(scene: &mut Scene<'_>, map: &Map) -> Result<()> {
+pub(super) fn load(scene: &mut Scene<'_>, map: Map) -> Result<()> {
     // Numbers are in order, and their keys in random order.
-    puts(scene, map, "load", scene.entries.count(), &|_, i| i)?;
-    let addresses = map.stat().address_bytes as f64 / scene.entries.count() as f64;
+    let stats = puts(scene, map, "load", scene.entries.count(), &|_, i| i)?;
+    let addresses = stats.address_bytes as f64 / scene.entries.count() as f64;
     scene.say("load.address_bytes_per_entry", addresses, "bytes");
     Ok(())
 }
 
 /// Replaces values of keys at random.
-pub(super) fn update(scene: &mut Scene<'_>, map: &Map) -> Result<()> {
-    puts(scene, map, "update", scene.bench.updates, &|scene, i| scene.entries.pick(i, 1))
+pub(super) fn update(scene: &mut Scene<'_>, map: Map) -> Result<()> {
+    puts(scene, map, "update", scene.bench.updates, &|scene, i| scene.entries.pick(i, 1))?;
+    Ok(())
 }
 
-/// Puts values. Clocks stop when all are durable; writes are counted until a checkpoint has ended.
+/// Puts values and closes the map. Clocks stop when the work in the background has ended and all is durable.
+/// Returns the figures of the map before it was closed.
 fn puts(
     scene: &mut Scene<'_>,
-    map: &Map,
+    map: Map,
     phase: &str,
     count: u64,
     number: &dyn Fn(&Scene<'_>, u64) -> u64,
-) -> Result<()> {
+) -> Result<MapStats> {
     let mut times = Times::new();
     scene.disk.take();
     let (start, cpu) = (Instant::now(), process_seconds());
@@ -48,12 +50,12 @@ fn puts(
         map.put(key, value)?;
         times.add(before.elapsed());
     }
-    map.sync()?;
-    let (seconds, cpu) = (start.elapsed().as_secs_f64(), process_seconds() - cpu);
-    map.checkpoint()?;
     if let Some(error) = map.background_error() {
         return Err(error.into());
     }
+    let stats = map.stat();
+    map.close()?;
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), process_seconds() - cpu);
     let moved = scene.disk.take();
     let (puts, bytes) = (count as f64, (count * ENTRY_SIZE) as f64);
     let say = |name: &str, value, unit| {
@@ -68,7 +70,8 @@ fn puts(
     say("reads_per_put", moved.reads as f64 / puts, "reads");
     say("writes_per_put", moved.writes as f64 / puts, "writes");
     say("write_amplification", moved.written_bytes as f64 / bytes, "");
-    scene.say_space(phase)
+    scene.say_space(phase)?;
+    Ok(stats)
 }
 
 /// Drops the map with changes that only its log has, and opens it again.

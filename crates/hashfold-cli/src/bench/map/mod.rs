@@ -67,12 +67,13 @@ impl<'a> Scene<'a> {
 
     fn run(&mut self) -> Result<()> {
         let map = Map::create(&self.folder, self.options(Durability::Buffered))?;
-        load::load(self, &map)?;
-        load::update(self, &map)?;
+        load::load(self, map)?;
+        load::update(self, self.open(Durability::Buffered)?)?;
         if self.wants("get") {
+            let map = self.open(Durability::Buffered)?;
             lookups::run(self, &map)?;
+            map.close()?;
         }
-        map.close()?;
         if self.wants("commit") {
             self.clean_open()?;
             commits::run(self)?;

@@ -1,7 +1,7 @@
 //! Measures `AppendTable`: records of 16 bytes appended to chains whose lengths have a Zipf distribution, in random
 //! order; the scan; removals and a compaction.
 
-use super::{Intervals, MemoryBench, key, options};
+use super::{Intervals, MemoryBench, SHARDS, key, options, write_shards};
 use crate::{
     bench::{
         ensure,
@@ -24,7 +24,7 @@ const RECORDS_MAX: usize = 1024;
 pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     let records = records(bench.chains, bench.seed);
     let before = rss_bytes();
-    let table = AppendTable::new(options(bench))?;
+    let table = AppendTable::new(options(bench, 1))?;
     append(bench, report, &table, &records)?;
     let (stats, count) = (table.stat(), records.len() as u64);
     let (grown, data) = (rss_bytes() - before, stats.data_bytes);
@@ -40,9 +40,10 @@ pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     );
     report.add("memory.append.rss_ratio", stats.bytes as f64 / grown, "ratio", stats.keys, data);
     report.add("memory.append.fill", fill, "ratio", stats.keys, data);
-    drop(records);
     scan(report, &table)?;
-    compact(bench, report, &table)
+    compact(bench, report, &table)?;
+    drop(table);
+    append_sharded(bench, report, &records)
 }
 
 /// Returns the chain of each record of a number of chains, in random order.
@@ -88,6 +89,27 @@ fn append(
     let ((seconds, ratio), bytes) = (intervals.finish(), done * RECORD as u64);
     report.add("memory.append.records_s", done as f64 / seconds, "records/s", done, bytes);
     report.add("memory.append.interval_ratio", ratio, "ratio", done, bytes);
+    Ok(())
+}
+
+/// Appends the records to a table with a writer for each shard.
+fn append_sharded(bench: &MemoryBench, report: &Report, records: &[u32]) -> Result<()> {
+    let table = AppendTable::new(options(bench, SHARDS))?;
+    let pair = |chain: &u32| (key(u64::from(*chain), bench.seed).to_le_bytes(), record(*chain));
+    let pairs = records.iter().map(pair).map(|pair| (table.shard(pair.0), pair));
+    let seconds = write_shards(pairs, BATCH, |pairs| table.append_many(pairs))?;
+    let (stats, count) = (table.stat(), records.len() as u64);
+    let expected = bench.chains * size_of::<u64>() as u64 + count * RECORD as u64;
+    let counted = (stats.keys, stats.data_bytes);
+    ensure(counted == (bench.chains, expected), || format!("wrong figures: {stats:?}"))?;
+    let bytes = count * RECORD as u64;
+    report.add(
+        "memory.append.sharded.records_s",
+        count as f64 / seconds,
+        "records/s",
+        count,
+        bytes,
+    );
     Ok(())
 }
 

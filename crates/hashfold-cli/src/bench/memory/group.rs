@@ -1,6 +1,6 @@
 //! Measures `GroupTable`: puts, lookups, the pairs in the order of hashes, removals.
 
-use super::{Intervals, MemoryBench, key, options};
+use super::{Intervals, MemoryBench, SHARDS, key, options, write_shards};
 use crate::{
     bench::{
         ensure,
@@ -21,7 +21,7 @@ const LOOKUPS: u64 = 10_000_000;
 
 pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     let before = rss_bytes();
-    let table = GroupTable::new(options(bench))?;
+    let table = GroupTable::new(options(bench, 1))?;
     put(bench, report, &table)?;
     let (stats, keys) = (table.stat(), bench.keys);
     ensure(table.len() == keys, || format!("{} of {keys} keys are there", table.len()))?;
@@ -31,7 +31,9 @@ pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     report.add("memory.group.moves", stats.moved_keys as f64 / keys as f64, "per put", keys, 0);
     get(bench, report, &table)?;
     dump(bench, report, &table)?;
-    remove(bench, report, &table)
+    remove(bench, report, &table)?;
+    drop(table);
+    put_sharded(bench, report)
 }
 
 fn put(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
@@ -53,6 +55,18 @@ fn put(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
     report.add("memory.group.put.p9999_us", times.quantile_us(0.9999), "us", keys, 0);
     report.add("memory.group.put.max_ms", times.max_ms(), "ms", keys, 0);
     report.add("memory.group.put.interval_ratio", ratio, "ratio", keys, 0);
+    Ok(())
+}
+
+/// Puts the keys into a table with a writer for each shard.
+fn put_sharded(bench: &MemoryBench, report: &Report) -> Result<()> {
+    let (table, keys) = (GroupTable::new(options(bench, SHARDS))?, bench.keys);
+    let pairs = (0..keys).map(|i| (key(i, bench.seed), i));
+    let pairs = pairs.map(|pair| (table.shard(pair.0), pair));
+    let seconds = write_shards(pairs, BATCH as usize, |pairs| table.put_many(pairs))?;
+    let right = (0..keys).step_by(1000).all(|i| table.get(key(i, bench.seed)) == Some(i));
+    ensure(table.len() == keys && right, || format!("{} of {keys} keys are there", table.len()))?;
+    report.add("memory.group.sharded.put_s", keys as f64 / seconds, "puts/s", keys, 0);
     Ok(())
 }
 

@@ -6,17 +6,26 @@ mod group;
 #[cfg(all(feature = "deploy", feature = "serve"))]
 pub(super) use self::append::{RECORD, record, records};
 
-use super::{MemoryBench, measure::Report};
+use super::{
+    MemoryBench,
+    measure::{Report, wall_seconds},
+};
 use crate::failure::Result;
 use hashfold::{
     KeyHash, Seed,
     memory::MemoryOptions,
     work::{Executor, Threads},
 };
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 /// Number of parts of equal work whose times are compared.
 const INTERVALS: u64 = 100;
+
+/// Number of shards, with a writer each, of a table that more than one thread changes.
+const SHARDS: usize = 2;
+
+/// Number of items that are handed to the writers at a time.
+const HANDED_OVER: usize = 1 << 20;
 
 pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     let wants = |group: &str| bench.only.is_empty() || bench.only.iter().any(|only| only == group);
@@ -29,11 +38,35 @@ pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Returns options for one writer; threads populate memory ahead.
-fn options(bench: &MemoryBench) -> MemoryOptions {
+/// Returns options for a writer of each shard; threads populate memory ahead.
+fn options(bench: &MemoryBench, shards: usize) -> MemoryOptions {
     let threads: Arc<dyn Executor> = Arc::new(Threads::new(bench.threads));
     let (seed, load, executor) = (Seed(bench.seed), bench.load, Some(threads));
-    MemoryOptions { seed, shards: 1, load, executor, ..MemoryOptions::default() }
+    MemoryOptions { seed, shards, load, executor, ..MemoryOptions::default() }
+}
+
+/// Hands items to a thread for each of [`SHARDS`] shards, and returns the time in which all threads write them, in
+/// seconds. `write` gets a batch of items of one shard.
+fn write_shards<T: Sync>(
+    items: impl Iterator<Item = (usize, T)>,
+    batch: usize,
+    write: impl Fn(&[T]) -> hashfold::Result<()> + Sync,
+) -> Result<f64> {
+    let (mut items, mut seconds) = (items.peekable(), 0.0);
+    while items.peek().is_some() {
+        let mut shards: [Vec<T>; SHARDS] = Default::default();
+        items.by_ref().take(HANDED_OVER).for_each(|(shard, item)| shards[shard].push(item));
+        let (time, written) = wall_seconds(|| {
+            thread::scope(|scope| {
+                let write = |items: &[T]| items.chunks(batch).try_for_each(&write);
+                let writers = shards.each_ref().map(|items| scope.spawn(|| write(items)));
+                writers.map(|writer| writer.join().expect("a writer does not panic"))
+            })
+        });
+        written.into_iter().collect::<hashfold::Result<()>>()?;
+        seconds += time;
+    }
+    Ok(seconds)
 }
 
 /// Returns a pseudorandom key.
