@@ -6,7 +6,10 @@ use crate::failure::{Failure, Result};
 use hashfold::{
     KeyHash,
     error::Place,
-    sketch::{self, BottomK, Expression, Family, Ghll, Hll, Joint, Precision, PrefixSample, ghll},
+    sketch::{
+        self, BottomK, CAPACITY_MIN, Expression, Family, Ghll, Hll, Joint, Precision, PrefixSample,
+        ghll,
+    },
 };
 use std::path::{Path, PathBuf};
 
@@ -153,11 +156,15 @@ pub(super) fn compare(
     let (first, others) = sketches.split_first().expect("the command needs two files");
     if let AnySketch::BottomK(_) = first {
         let mut sets = Vec::new();
-        for (sketch, path) in sketches.iter().zip(paths) {
+        for (number, (sketch, path)) in sketches.iter().zip(paths).enumerate() {
             let AnySketch::BottomK(sketch) = sketch else {
                 return Err(first.does_not_fit(sketch, path));
             };
-            sets.push(sketch.to_set());
+            sets.push(match expression.depends_on(number) {
+                true => sketch.to_set(),
+                // The sample would end where this sketch ends, though its keys do not matter.
+                false => BottomK::new(CAPACITY_MIN, sketch.seed())?.to_set(),
+            });
         }
         let precision = Precision::whole(confidence)?;
         return Ok(Together::Sample(PrefixSample::read(sets, expression, &precision)?));

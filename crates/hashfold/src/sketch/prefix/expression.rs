@@ -100,6 +100,16 @@ impl Expression {
         self.evaluate(|number| Possible { outside: true, inside: ended >> number & 1 == 0 }).inside
     }
 
+    /// Whether the sets that are known say if the expression counts a key: bit i of `known` says whether set i is known, and
+    /// of `sets` whether it has the key. A contradiction such as `A & !A` of an unknown set is not noticed.
+    pub(super) fn is_decided(&self, sets: u64, known: u64) -> bool {
+        let possible = self.evaluate(|number| {
+            let (inside, is_known) = (sets >> number & 1 == 1, known >> number & 1 == 1);
+            Possible { outside: !is_known || !inside, inside: !is_known || inside }
+        });
+        possible.inside != possible.outside
+    }
+
     fn evaluate(&self, of: impl Fn(usize) -> Possible) -> Possible {
         let nothing = Possible { outside: true, inside: false };
         let mut stack: Vec<Possible> = Vec::new();
