@@ -1,6 +1,7 @@
 //! `hashfold sketch union`: one sketch of the keys of several.
 
 use super::{
+    any,
     file::{self, Target},
     groups, words,
 };
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &UnionArgs) -> Result<Exit> {
     let union = file::read_union(&args.sketches)?;
     let bytes = union.to_bytes();
     target.write(&bytes)?;
-    let (out, estimate) = (args.out.display(), union.estimate(words::CONFIDENCE)?);
+    let (out, estimate) = (args.out.display(), any::estimate(&union, words::CONFIDENCE)?);
     match args.json {
         true => write_line(json!({
             "sketch": out.to_string(), "bytes": bytes.len(), "distinct": estimate.to_json(),

@@ -174,9 +174,12 @@ fn sketches_come_back_from_their_bytes() {
     for capacity in [16, 1000] {
         for count in [0, 1, 15, 16, 17, 1000, 50_000] {
             let sketch = sketch_of(capacity, 0..count);
+            assert_eq!(BottomK::capacity_in(&sketch.to_bytes()), Some(capacity));
             assert_eq!(BottomK::from_bytes(&sketch.to_bytes()).unwrap(), sketch);
         }
     }
+    assert_eq!(BottomK::capacity_in(b"HFBK"), None);
+    assert_eq!(BottomK::capacity_in(&[0; 100]), None);
     // The ends of the range of hashes.
     let mut sketch = BottomK::new(16, SEED).unwrap();
     [0, 1, (1 << 40) - 1].into_iter().for_each(|hash| sketch.insert_bits(hash));
