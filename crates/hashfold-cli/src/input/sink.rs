@@ -139,7 +139,10 @@ impl Sink {
         (name, value): (&str, Value<'_>),
     ) -> Result<(), Flaw> {
         if value.is_null() {
-            return self.delete(key);
+            self.check_key(key)?;
+            self.batches.delete(key);
+            self.puts += 1;
+            return Ok(());
         }
         let bytes_max = self.expected.bytes_max;
         self.push(key, |out| {

@@ -117,6 +117,18 @@ fn a_null_is_no_key_in_any_format() {
 }
 
 #[test]
+fn a_field_that_no_row_has_is_refused() {
+    let work = Work::new();
+    work.write("rows.jsonl", "{\"g\":\"x\",\"n\":1}\n{\"g\":\"y\"}\n");
+    let refused = work.run("sketch add groups --by g --key m rows.jsonl");
+    assert!(
+        refused.code == 3 && refused.stderr.contains("no row has the field \"m\""),
+        "{refused:?}"
+    );
+    assert!(!work.path("groups").exists());
+}
+
+#[test]
 fn groups_need_another_column_than_their_keys() {
     let work = Work::new();
     work.write("rows.csv", "n,page\n1,home\n");
