@@ -163,3 +163,68 @@ impl AnySketch {
         Error::argument("kind of a sketch", expected, other.kind())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{error::ErrorKind, key::Seed};
+
+    /// Returns a sketch of each kind, with these keys.
+    fn sketches(keys: &[&str]) -> [AnySketch; 3] {
+        let mut all = [
+            AnySketch::Hll(Hll::new(10).unwrap()),
+            AnySketch::Ghll(Ghll::new(10, 12).unwrap()),
+            AnySketch::BottomK(BottomK::new(16, Seed(0)).unwrap()),
+        ];
+        for sketch in &mut all {
+            keys.iter().for_each(|key| sketch.insert(key.as_bytes()));
+        }
+        all
+    }
+
+    #[test]
+    fn bytes_tell_the_kind() {
+        for sketch in sketches(&["a", "b"]) {
+            let bytes = sketch.to_bytes();
+            assert!(AnySketch::recognises(&bytes), "{sketch:?}");
+            let again = AnySketch::from_bytes(&bytes).unwrap();
+            assert_eq!((again.kind(), again.to_bytes()), (sketch.kind(), bytes));
+            let shorter = sketch.downsize(8).unwrap();
+            assert_eq!(shorter.precision(), sketch.precision().map(|_| 8));
+        }
+        for other in [&b""[..], b"HFH", b"HYLL and more", b"hfhl"] {
+            assert!(!AnySketch::recognises(other) && AnySketch::from_bytes(other).is_err());
+        }
+    }
+
+    #[test]
+    fn sketches_of_one_kind_are_united_and_others_are_refused() {
+        let (all, others, expected) =
+            (sketches(&["a", "b"]), sketches(&["c"]), sketches(&["c", "b", "a"]));
+        for (i, sketch) in all.iter().enumerate() {
+            for (j, other) in others.iter().enumerate() {
+                let mut union = sketch.empty_like();
+                union.union(sketch).unwrap();
+                match union.union(other) {
+                    Ok(()) => {
+                        assert_eq!((i, union.to_bytes()), (j, expected[i].to_bytes()));
+                    }
+                    Err(error) => {
+                        assert!(i != j && matches!(error.kind(), ErrorKind::Argument { .. }));
+                        assert!(error.to_string().starts_with("kind of a sketch is "), "{error}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn hashes_and_keys_give_the_same_sketch() {
+        let hashes = ["a", "b"].map(|key| KeyHash::of(key.as_bytes(), Seed(0)));
+        for sketch in sketches(&["a", "b"]) {
+            let mut other = sketch.empty_like();
+            other.insert_hashes(&hashes);
+            assert_eq!(other.to_bytes(), sketch.to_bytes());
+        }
+    }
+}
