@@ -4,7 +4,7 @@
 //! A [`Decoder`] never panics, never reads past its end and never allocates by a number that it has
 //! just read, whatever the bytes.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, range_text};
 use std::ops::RangeInclusive;
 
 /// The longest encoding of a variable-length integer, in bytes.
@@ -42,7 +42,7 @@ pub(crate) fn within(what: &'static str, range: RangeInclusive<u64>, got: u64) -
     if range.contains(&got) {
         return Ok(got);
     }
-    Err(Error::field(what, format!("{} to {}", range.start(), range.end()), got))
+    Err(Error::field(what, range_text(&range), got))
 }
 
 /// Writes `value` to the start of `out` as [`put_varint`] does, and returns the number of bytes
@@ -221,6 +221,13 @@ mod tests {
         let mut decoder = Decoder::new(&out);
         assert_eq!(decoder.varint().unwrap(), value);
         decoder.end().unwrap();
+    }
+
+    #[test]
+    fn a_range_of_one_number_is_that_number_in_messages() {
+        let says = |range| within("version", range, 9).unwrap_err().to_string();
+        assert!(says(1..=1).starts_with("version is 9, expected 1; "), "{}", says(1..=1));
+        assert!(says(1..=2).starts_with("version is 9, expected 1 to 2; "), "{}", says(1..=2));
     }
 
     #[test]

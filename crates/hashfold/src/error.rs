@@ -461,10 +461,9 @@ impl ErrorKind {
             }
             ErrorKind::Version { expected, got } => write!(
                 f,
-                "format version is {got}, this library reads {} to {}; \
+                "format version is {got}, this library reads {}; \
                  use a newer Hashfold or rebuild the file",
-                expected.start(),
-                expected.end()
+                range_text(expected)
             ),
             ErrorKind::Mismatch { what, expected, got } => write!(
                 f,
@@ -518,6 +517,14 @@ pub(crate) fn check_sum(expected: u32, got: u32) -> Result<()> {
     match expected == got {
         true => Ok(()),
         false => Err(ErrorKind::Checksum { expected, got }.into()),
+    }
+}
+
+/// Returns a range for messages: `4 to 18`, or `1` if it has one number.
+pub(crate) fn range_text<T: fmt::Display + PartialEq>(range: &RangeInclusive<T>) -> String {
+    match range.start() == range.end() {
+        true => range.start().to_string(),
+        false => format!("{} to {}", range.start(), range.end()),
     }
 }
 

@@ -9,9 +9,11 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seed(pub u64);
 
+/// Writes a decimal number, as seeds are given on the command line: the seed of one data set can be pasted into the command
+/// that makes another.
 impl fmt::Display for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#018x}", self.0)
+        write!(f, "{}", self.0)
     }
 }
 

@@ -1,10 +1,10 @@
-//! Hashfold's sketch: hashes in batches, one by one, and keys.
+//! Hashfold's sketches: hashes in batches, one by one, and keys; larger registers, and the smallest hashes.
 
 use super::{PRECISION, local::Sketch};
 use crate::Result;
 use hashfold::{
     KeyHash, Seed,
-    sketch::{self, Family, Hll},
+    sketch::{self, BottomK, Expression, Family, Ghll, Hll, Precision, PrefixSample, ghll},
 };
 
 /// Number of hashes of a batch.
@@ -68,6 +68,86 @@ impl Sketch for Single {
     }
 
     answers!();
+}
+
+/// Bits of the larger registers: twice as many as of the others.
+const REGISTER_BITS: u8 = 12;
+
+/// Gets hashes, and keeps larger registers.
+pub(super) struct Generalized(Ghll);
+
+impl Sketch for Generalized {
+    const NAME: &'static str = "Hashfold, GHLL";
+    const NOTE: &'static str =
+        "Ghll::insert_hashes, registers of 12 bits; intersections by maximum likelihood";
+    type Item = u64;
+
+    fn empty() -> Result<Generalized> {
+        Ok(Generalized(Ghll::new(PRECISION, REGISTER_BITS)?))
+    }
+
+    fn insert(&mut self, hashes: &[u64]) {
+        self.0.insert_hashes(hashes);
+    }
+
+    fn estimate(&mut self) -> f64 {
+        self.0.estimate()
+    }
+
+    fn unite(&mut self, other: &Generalized) -> Result<()> {
+        Ok(self.0.union(&other.0)?)
+    }
+
+    fn stored_bytes(&self) -> Option<usize> {
+        Some(self.0.to_bytes().len())
+    }
+
+    fn intersection(self, other: Generalized) -> Result<f64> {
+        Ok(ghll::joint(&self.0, &other.0)?.intersection.value)
+    }
+}
+
+/// Number of the smallest hashes, which take about the bytes of registers of 6 bits if there are a million keys.
+const HASHES: usize = 1 << (PRECISION - 2);
+/// The probability that intervals have the truth; the estimates are the same with any.
+const CONFIDENCE: f64 = 0.95;
+
+/// Gets hashes, and keeps the smallest ones.
+pub(super) struct Smallest(BottomK);
+
+impl Sketch for Smallest {
+    const NAME: &'static str = "Hashfold, bottom-k";
+    const NOTE: &'static str =
+        "BottomK::insert_hash, 4096 hashes, which have intersections of any number of sets";
+    type Item = u64;
+
+    fn empty() -> Result<Smallest> {
+        Ok(Smallest(BottomK::new(HASHES, Seed(0))?))
+    }
+
+    fn insert(&mut self, hashes: &[u64]) {
+        let whole = |hash: u64| KeyHash::from_bits(u128::from(hash) << u64::BITS);
+        hashes.iter().for_each(|hash| self.0.insert_hash(whole(*hash)));
+    }
+
+    fn estimate(&mut self) -> f64 {
+        // An error is a wrong answer, which ends the command.
+        self.0.estimate(CONFIDENCE).map_or(f64::NAN, |estimate| estimate.value)
+    }
+
+    fn unite(&mut self, other: &Smallest) -> Result<()> {
+        Ok(self.0.union(&other.0)?)
+    }
+
+    fn stored_bytes(&self) -> Option<usize> {
+        Some(self.0.to_bytes().len())
+    }
+
+    fn intersection(self, other: Smallest) -> Result<f64> {
+        let (sets, both) = (vec![self.0.to_set(), other.0.to_set()], Expression::all(2));
+        let sample = PrefixSample::read(sets, &both, &Precision::whole(CONFIDENCE)?)?;
+        Ok(sample.estimate(&both).value)
+    }
 }
 
 /// Gets keys, and hashes them with its own function.

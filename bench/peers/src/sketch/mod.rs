@@ -117,6 +117,8 @@ fn of_hashes(options: &Options) -> Group {
     let peers: Vec<Box<dyn Peer>> = vec![
         Box::new(Local::<hashfold::Batched>::new()),
         Box::new(Local::<hashfold::Single>::new()),
+        Box::new(Local::<hashfold::Generalized>::new()),
+        Box::new(Local::<hashfold::Smallest>::new()),
         Box::new(Local::<crates::SimpleHll>::new()),
         Box::new(Local::<crates::Lockless>::new()),
         Box::new(Local::<crates::PlusPlus>::new()),

@@ -153,7 +153,7 @@ impl CsvReader {
         if self.infers {
             sink.keys.add_key(key);
         }
-        sink.push(key, |out| self.plan.encode(|i| Value::Bytes(field(i)), out)).map_err(placed)
+        sink.push_row(&self.plan, key, |i| Value::Bytes(field(i))).map_err(placed)
     }
 }
 

@@ -9,13 +9,14 @@ use super::{
     COLUMNS_MAX, Format, Reader,
     bad_rows::Head,
     infer::Guess,
+    key_bytes,
     selection::{Marker, Selection},
     sink::{Flaw, Sink},
     source::Meter,
     window::Window,
 };
 use crate::{columns, failure::Result, preview, units};
-use hashfold_rows::{Form, JsonObject, KeyType, Kind, Schema, Value, read_json_bytes};
+use hashfold_rows::{Form, JsonObject, KeyType, Kind, Schema, Value};
 use memchr::{memchr, memchr_iter};
 use serde_json::value::RawValue;
 use std::{
@@ -33,6 +34,8 @@ pub(crate) struct JsonReader {
     /// Whether all fields but the key and markers must be columns, because the columns were
     /// inferred and not named.
     is_closed: bool,
+    /// Whether the only column is read as that of the key is.
+    values_are_keys: bool,
     /// The number of the next line, from 1 on.
     line: u64,
 }
@@ -65,7 +68,8 @@ impl JsonReader {
             let kind = |name: &str| Ok(kinds.get(name).copied().unwrap_or(Kind::Json));
             selection.target(path, &wanted, kind)?
         };
-        Ok(JsonReader { window, schema, markers, not_values, is_closed, line: 1 })
+        let values_are_keys = selection.values_are_keys;
+        Ok(JsonReader { window, schema, markers, not_values, is_closed, values_are_keys, line: 1 })
     }
 
     /// Returns whether the fields mark a deletion.
@@ -115,9 +119,8 @@ impl JsonReader {
             let key = preview::name(&self.schema.key);
             return Err(Flaw::new(format!("there is no key \"{key}\"")));
         };
-        let key = key_bytes(json.get()).map_err(|reason| {
-            Flaw::new(format!("the key \"{}\" {reason}", preview::name(&self.schema.key)))
-                .at(offset(line, json) + 1)
+        let key = key_bytes::of_json(json.get()).map_err(|reason| {
+            key_bytes::flaw(&self.schema.key, reason).at(offset(line, json) + 1)
         })?;
         if self.deletes(&object, line)? {
             return sink.delete(&key);
@@ -137,6 +140,14 @@ impl JsonReader {
         let found: Vec<_> = columns.map(|column| object.get(&column.name)).collect();
         for i in (0..found.len()).filter(|&i| found[i].is_some()) {
             sink.fill(i);
+        }
+        if self.values_are_keys {
+            let value = found[0].map_or(Value::Null, Value::from);
+            let pushed = sink.push_key(&key, (&self.schema.columns[0].name, value));
+            return pushed.map_err(|flaw| match found[0] {
+                Some(json) => flaw.at(offset(line, json) + 1),
+                None => flaw,
+            });
         }
         sink.push(&key, |out| {
             let values = found.iter().map(|json| json.map_or(Value::Null, Value::from));
@@ -244,24 +255,6 @@ fn put_object(object: &JsonObject<'_>, is_value: impl Fn(&str) -> bool, out: &mu
     out.push(b'}');
 }
 
-/// Returns the bytes of a key: those of a string, of the text of a number or boolean, or of decoded
-/// base64.
-fn key_bytes(json: &str) -> Result<Cow<'_, [u8]>, &'static str> {
-    match json.as_bytes() {
-        [b'"', text @ .., b'"'] if memchr(b'\\', text).is_none() => Ok(Cow::Borrowed(text)),
-        [b'"', ..] => match serde_json::from_str::<String>(json) {
-            Ok(text) => Ok(Cow::Owned(text.into_bytes())),
-            Err(_) => Err("is not Unicode text"),
-        },
-        b"null" => Err("is null"),
-        [b'[', ..] => Err("is a list, expected a string or a number"),
-        [b'{', ..] => read_json_bytes(json)
-            .map(Cow::Owned)
-            .ok_or("is an object, expected a string or a number"),
-        number => Ok(Cow::Borrowed(number)),
-    }
-}
-
 /// Returns the offset of a field's text in its line.
 fn offset(line: &[u8], json: &RawValue) -> usize {
     json.get().as_ptr().addr() - line.as_ptr().addr()
@@ -307,24 +300,6 @@ fn plain(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(json: &str, key: Result<&[u8], &str>) {
-        assert_eq!(key_bytes(json).as_deref(), key.as_deref());
-    }
-
-    #[test]
-    fn keys_are_bytes() {
-        check(r#""a b""#, Ok(b"a b"));
-        check(r#""a\u0062\n""#, Ok(b"ab\n"));
-        check("-1.50", Ok(b"-1.50"));
-        check("true", Ok(b"true"));
-        check(r#"{"base64":"/wA="}"#, Ok(&[0xff, 0]));
-        check("null", Err("is null"));
-        check(r#""\ud800""#, Err("is not Unicode text"));
-        check("[1]", Err("is a list, expected a string or a number"));
-        check(r#"{"a":1}"#, Err("is an object, expected a string or a number"));
-    }
 
     #[test]
     fn messages_of_the_decoder_are_in_plain_words() {

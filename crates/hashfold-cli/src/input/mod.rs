@@ -20,6 +20,7 @@ mod feed;
 mod guard;
 mod infer;
 mod json_lines;
+mod key_bytes;
 mod lines;
 mod raw;
 mod selection;

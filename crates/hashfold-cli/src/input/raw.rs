@@ -173,7 +173,7 @@ fn take_row(
         }
     }
     add_key(schema.key_type, key, sink);
-    sink.push(key, |out| plan.encode(|i| row[i], out))
+    sink.push_row(plan, key, |i| row[i])
 }
 
 fn add_key(key_type: KeyType, key: &[u8], sink: &mut Sink) {

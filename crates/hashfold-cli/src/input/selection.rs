@@ -21,6 +21,8 @@ pub(crate) struct Selection {
     pub(crate) values: Vec<String>,
     /// Whether only keys are read.
     pub(crate) is_of_keys: bool,
+    /// Whether the column of the value is read as that of the key is: as bytes. A row where it is null has no value.
+    pub(crate) values_are_keys: bool,
     /// Whether kinds are inferred from the first rows.
     pub(crate) infers: bool,
     /// Markers of rows that delete their key.
@@ -102,6 +104,8 @@ pub(crate) struct Plan {
     pub(crate) sources: Vec<Option<usize>>,
     /// Columns whose marks delete the key of their row.
     pub(crate) markers: Vec<(usize, Mark)>,
+    /// Whether the column of the value is read as that of the key is.
+    pub(crate) values_are_keys: bool,
 }
 
 impl Plan {
@@ -199,6 +203,7 @@ impl Selection {
             sources: schema.columns.iter().map(source).collect::<Result<_>>()?,
             schema,
             markers: markers.collect::<Result<_>>()?,
+            values_are_keys: self.values_are_keys,
         })
     }
 
@@ -215,6 +220,7 @@ impl Selection {
             // The columns beside the key differ from file to file.
             return Ok(Schema::new(key, Vec::new()));
         }
+        let kind = |name: &str| if self.values_are_keys { Ok(Kind::Text) } else { kind(name) };
         let column = |name: &str| Ok(Column { name: name.into(), kind: kind(name)? });
         let Some(Expected { schema: expected, whose }) = &self.expected else {
             let columns = wanted.iter().map(|name| column(name.as_ref()));

@@ -3,10 +3,12 @@
 use super::{
     bad_rows::{BadRowPolicy, BadRows, Head},
     batch::BatchSender,
+    key_bytes,
+    selection::Plan,
 };
 use crate::failure::{Failure, Result};
 use hashfold::run::VALUE_BYTES_MAX;
-use hashfold_rows::{KeyType, KeyTypes};
+use hashfold_rows::{KeyType, KeyTypes, Value};
 
 /// The reason why a row can't be used.
 #[derive(Debug)]
@@ -110,6 +112,47 @@ impl Sink {
         })?;
         self.puts += 1;
         Ok(())
+    }
+
+    /// Takes a row by its plan; `value` returns the column of a number.
+    #[inline]
+    pub(super) fn push_row<'a>(
+        &mut self,
+        plan: &Plan,
+        key: &[u8],
+        value: impl Fn(usize) -> Value<'a>,
+    ) -> Result<(), Flaw> {
+        match plan.sources[..] {
+            [source] if plan.values_are_keys => {
+                let value = source.map_or(Value::Null, value);
+                let pushed = self.push_key(key, (&plan.schema.columns[0].name, value));
+                pushed.map_err(|flaw| Flaw { source, ..flaw })
+            }
+            _ => self.push(key, |out| plan.encode(value, out)),
+        }
+    }
+
+    /// Takes a row whose value is a key, in the column `name`. A null is no key, so that the row has no value.
+    pub(super) fn push_key(
+        &mut self,
+        key: &[u8],
+        (name, value): (&str, Value<'_>),
+    ) -> Result<(), Flaw> {
+        if value.is_null() {
+            self.check_key(key)?;
+            self.batches.delete(key);
+            self.puts += 1;
+            return Ok(());
+        }
+        let bytes_max = self.expected.bytes_max;
+        self.push(key, |out| {
+            let start = out.len();
+            key_bytes::put(value, out).map_err(|reason| key_bytes::flaw(name, reason))?;
+            match out.len() - start {
+                len if len > bytes_max => Err(too_long("key", len, bytes_max)),
+                _ => Ok(()),
+            }
+        })
     }
 
     /// Takes a row that deletes its key.

@@ -1,7 +1,7 @@
 //! `hashfold sketch add`: inserts keys into a sketch.
 
 use super::{
-    any::AnySketch,
+    any,
     file::{self, Target},
     groups::{Call, GroupArgs},
     image::Image,
@@ -20,8 +20,8 @@ use clap::{Args, ValueEnum};
 use hashfold::{
     Seed,
     sketch::{
-        BottomK, CAPACITY_MAX, CAPACITY_MIN, Family, Ghll, Hll, PRECISION_MAX, PRECISION_MIN,
-        ghll::REGISTER_BITS,
+        AnySketch, BottomK, CAPACITY_MAX, CAPACITY_MIN, Family, Ghll, Hll, PRECISION_MAX,
+        PRECISION_MIN, ghll::REGISTER_BITS,
     },
 };
 use serde_json::json;
@@ -183,7 +183,7 @@ impl AddArgs {
             Some(bytes) => {
                 let other = file::decode(&self.sketch, bytes, None)?;
                 if let (Image::Hashfold(sketch), Image::Hashfold(other)) = (image, &other) {
-                    return sketch.union(other, &self.sketch);
+                    return any::unite(sketch, other, &self.sketch);
                 }
                 // The bytes of other programs depend on the order of the keys.
                 "changed"
@@ -205,7 +205,7 @@ impl AddArgs {
             let path = self.sketch.display();
             Err(Failure::usage(format!("{path}: {got}; {option} is for new sketches")))
         };
-        let other_kind = |expected: &str| format!("is {}, expected {expected}", sketch.kind());
+        let other_kind = |expected: &str| format!("is {}, expected {expected}", any::kind(&sketch));
         let (bits, capacity) = match &sketch {
             AnySketch::Hll(_) => (None, None),
             AnySketch::Ghll(sketch) => (Some(sketch.register_bits()), None),
@@ -259,7 +259,7 @@ impl AddArgs {
         (added, bad_rows): (u64, u64),
         seconds: f64,
     ) -> Result<()> {
-        let (path, estimate) = (self.sketch.display(), sketch.estimate(words::CONFIDENCE)?);
+        let (path, estimate) = (self.sketch.display(), any::estimate(sketch, words::CONFIDENCE)?);
         if self.json {
             return write_line(json!({
                 "event": "added", "sketch": path.to_string(), "keys": added, "bad_rows": bad_rows,

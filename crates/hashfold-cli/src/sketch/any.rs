@@ -1,128 +1,54 @@
-//! The kinds of sketches that are estimated, united and compared: HyperLogLog with registers of 6 bits, with larger
-//! ones, and the k smallest hashes.
+//! What the verbs do with a sketch of any kind: its estimate, unions and comparisons.
 
 use super::words::Found;
 use crate::failure::{Failure, Result};
 use hashfold::{
-    KeyHash,
     error::Place,
-    sketch::{self, BottomK, Expression, Family, Ghll, Hll, Joint, Precision, PrefixSample, ghll},
+    sketch::{
+        self, AnySketch, BottomK, CAPACITY_MIN, Expression, Family, Joint, Precision, PrefixSample,
+        ghll,
+    },
 };
 use std::path::{Path, PathBuf};
 
-/// A sketch of any kind.
-#[derive(Clone, Debug)]
-pub(super) enum AnySketch {
-    Hll(Hll),
-    Ghll(Ghll),
-    BottomK(BottomK),
+/// Returns the name of a sketch's kind in messages.
+pub(super) fn kind(sketch: &AnySketch) -> &'static str {
+    match sketch {
+        AnySketch::Hll(sketch) => match sketch.family() {
+            Family::Redis => "a sketch of Redis",
+            Family::Postgres { .. } => "a sketch of PostgreSQL",
+            Family::DataSketches => "a sketch of Apache DataSketches",
+            _ => "a sketch with registers of 6 bits",
+        },
+        AnySketch::Ghll(_) => "a sketch of --register-bits",
+        AnySketch::BottomK(_) => "a sketch of --bottom-k",
+    }
 }
 
-impl AnySketch {
-    /// The name of the kind in messages.
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            AnySketch::Hll(sketch) => match sketch.family() {
-                Family::Redis => "a sketch of Redis",
-                Family::Postgres { .. } => "a sketch of PostgreSQL",
-                Family::DataSketches => "a sketch of Apache DataSketches",
-                _ => "a sketch with registers of 6 bits",
-            },
-            AnySketch::Ghll(_) => "a sketch of --register-bits",
-            AnySketch::BottomK(_) => "a sketch of --bottom-k",
-        }
-    }
+/// Estimates the number of distinct keys, with an interval.
+pub(super) fn estimate(sketch: &AnySketch, confidence: f64) -> Result<Found> {
+    Ok(match sketch {
+        AnySketch::Hll(sketch) => Found::Computed(sketch.estimate_with_error(), confidence),
+        AnySketch::Ghll(sketch) => Found::Computed(sketch.estimate_with_error(), confidence),
+        AnySketch::BottomK(sketch) => Found::Sampled(sketch.estimate(confidence)?),
+    })
+}
 
-    pub(super) fn family(&self) -> Family {
-        match self {
-            AnySketch::Hll(sketch) => sketch.family(),
-            AnySketch::Ghll(sketch) => sketch.family(),
-            AnySketch::BottomK(sketch) => Family::Hashfold(sketch.seed()),
-        }
+/// Adds the keys of another sketch, which is at `path`.
+pub(super) fn unite(sketch: &mut AnySketch, other: &AnySketch, path: &Path) -> Result<()> {
+    if sketch.kind() != other.kind() {
+        return Err(does_not_fit(sketch, other, path));
     }
+    Ok(sketch.union(other).map_err(|error| error.at(&Place::file(path)))?)
+}
 
-    /// Returns the precision of a sketch with registers.
-    pub(super) fn precision(&self) -> Option<u8> {
-        match self {
-            AnySketch::Hll(sketch) => Some(sketch.precision()),
-            AnySketch::Ghll(sketch) => Some(sketch.precision()),
-            AnySketch::BottomK(_) => None,
-        }
-    }
-
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        match self {
-            AnySketch::Hll(sketch) => sketch.to_bytes(),
-            AnySketch::Ghll(sketch) => sketch.to_bytes(),
-            AnySketch::BottomK(sketch) => sketch.to_bytes(),
-        }
-    }
-
-    /// Returns the relative standard error of the estimate for many keys.
-    pub(super) fn standard_error(&self) -> f64 {
-        match self {
-            AnySketch::Hll(sketch) => sketch.standard_error(),
-            AnySketch::Ghll(sketch) => sketch.standard_error(),
-            AnySketch::BottomK(sketch) => 1.0 / (sketch.capacity() as f64 - 2.0).sqrt(),
-        }
-    }
-
-    /// Estimates the number of distinct keys, with an interval.
-    pub(super) fn estimate(&self, confidence: f64) -> Result<Found> {
-        Ok(match self {
-            AnySketch::Hll(sketch) => Found::Computed(sketch.estimate_with_error(), confidence),
-            AnySketch::Ghll(sketch) => Found::Computed(sketch.estimate_with_error(), confidence),
-            AnySketch::BottomK(sketch) => Found::Sampled(sketch.estimate(confidence)?),
-        })
-    }
-
-    /// Inserts a key.
-    pub(super) fn insert(&mut self, key: &[u8]) {
-        match self {
-            AnySketch::Hll(sketch) => _ = sketch.insert(key),
-            AnySketch::Ghll(sketch) => _ = sketch.insert(key),
-            AnySketch::BottomK(sketch) => sketch.insert(key),
-        }
-    }
-
-    /// Inserts hashes of keys with the sketch's seed.
-    pub(super) fn insert_hashes(&mut self, hashes: &[KeyHash]) {
-        let bits = || hashes.iter().map(|hash| hash.high()).collect::<Vec<u64>>();
-        match self {
-            AnySketch::Hll(sketch) => sketch.insert_hashes(&bits()),
-            AnySketch::Ghll(sketch) => sketch.insert_hashes(&bits()),
-            AnySketch::BottomK(sketch) => hashes.iter().for_each(|hash| sketch.insert_hash(*hash)),
-        }
-    }
-
-    /// Brings registers to a lower precision.
-    pub(super) fn downsize(self, precision: u8) -> hashfold::Result<AnySketch> {
-        Ok(match self {
-            AnySketch::Hll(sketch) => AnySketch::Hll(sketch.downsize(precision)?),
-            AnySketch::Ghll(sketch) => AnySketch::Ghll(sketch.downsize(precision)?),
-            AnySketch::BottomK(_) => self,
-        })
-    }
-
-    /// Adds the keys of another sketch, which is at `path`.
-    pub(super) fn union(&mut self, other: &AnySketch, path: &Path) -> Result<()> {
-        let united = match (&mut *self, other) {
-            (AnySketch::Hll(sketch), AnySketch::Hll(other)) => sketch.union(other),
-            (AnySketch::Ghll(sketch), AnySketch::Ghll(other)) => sketch.union(other),
-            (AnySketch::BottomK(sketch), AnySketch::BottomK(other)) => sketch.union(other),
-            (sketch, other) => return Err(sketch.does_not_fit(other, path)),
-        };
-        Ok(united.map_err(|error| error.at(&Place::file(path)))?)
-    }
-
-    fn does_not_fit(&self, other: &AnySketch, path: &Path) -> Failure {
-        Failure::usage(format!(
-            "{}: is {}, expected {}, as the first; add the keys to a new sketch",
-            path.display(),
-            other.kind(),
-            self.kind()
-        ))
-    }
+fn does_not_fit(first: &AnySketch, other: &AnySketch, path: &Path) -> Failure {
+    Failure::usage(format!(
+        "{}: is {}, expected {}, as the first; add the keys to a new sketch",
+        path.display(),
+        kind(other),
+        kind(first)
+    ))
 }
 
 /// Brings sketches to the lowest precision among them, which loses nothing else.
@@ -153,11 +79,15 @@ pub(super) fn compare(
     let (first, others) = sketches.split_first().expect("the command needs two files");
     if let AnySketch::BottomK(_) = first {
         let mut sets = Vec::new();
-        for (sketch, path) in sketches.iter().zip(paths) {
+        for (number, (sketch, path)) in sketches.iter().zip(paths).enumerate() {
             let AnySketch::BottomK(sketch) = sketch else {
-                return Err(first.does_not_fit(sketch, path));
+                return Err(does_not_fit(first, sketch, path));
             };
-            sets.push(sketch.to_set());
+            sets.push(match expression.depends_on(number) {
+                true => sketch.to_set(),
+                // The sample would end where this sketch ends, though its keys do not matter.
+                false => BottomK::new(CAPACITY_MIN, sketch.seed())?.to_set(),
+            });
         }
         let precision = Precision::whole(confidence)?;
         return Ok(Together::Sample(PrefixSample::read(sets, expression, &precision)?));
@@ -176,7 +106,7 @@ pub(super) fn compare(
         (AnySketch::Ghll(a), AnySketch::Ghll(b)) => {
             ghll::joint(a, b).map(|joint| Together::Joint(joint, None))
         }
-        (first, other) => return Err(first.does_not_fit(other, path)),
+        (first, other) => return Err(does_not_fit(first, other, path)),
     };
     Ok(compared.map_err(|error| error.at(&Place::file(path)))?)
 }

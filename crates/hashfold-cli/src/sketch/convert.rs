@@ -1,6 +1,7 @@
 //! `hashfold sketch convert`: a sketch in the format of another program.
 
 use super::{
+    any,
     file::{self, Target},
     image::{Format, Image, Source},
     words,
@@ -66,7 +67,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Exit> {
     let target = Target::lock(&args.out, &Stop::on_signals()?)?;
     file::refuse_existing(&args.out, std::slice::from_ref(&args.input), args.replace)?;
     target.write(&image.to_bytes())?;
-    let (out, estimate) = (args.out.display(), image.to_sketch()?.estimate(words::CONFIDENCE)?);
+    let estimate = any::estimate(&image.to_sketch()?, words::CONFIDENCE)?;
+    let out = args.out.display();
     match args.json {
         true => write_line(json!({
             "sketch": out.to_string(), "format": args.to.to_string(),

@@ -1,7 +1,7 @@
 //! `hashfold sketch count`: how many distinct keys.
 
 use super::{
-    file, folders,
+    any, file, folders,
     groups::{self, Which},
     intersect::parse_part,
     words,
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<Exit> {
         return of_folders(args).map(|()| Exit::Done);
     }
     args.refuse_error()?;
-    let estimate = file::read_union(&args.sketches)?.estimate(args.confidence)?;
+    let estimate = any::estimate(&file::read_union(&args.sketches)?, args.confidence)?;
     match args.json {
         true => write_line(estimate.to_json())?,
         false => write_line(estimate.words())?,

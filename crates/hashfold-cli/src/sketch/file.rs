@@ -1,7 +1,7 @@
 //! Files of sketches.
 
 use super::{
-    any::{self, AnySketch},
+    any,
     groups::{self, Groups},
     image::{Image, Source},
 };
@@ -15,6 +15,7 @@ use hashfold::{
     KeyHash, Seed,
     error::Place,
     io::{Access, Disk as _, Lock, OsDisk, read_all},
+    sketch::AnySketch,
 };
 use std::{
     ffi::OsStr,
@@ -227,7 +228,7 @@ pub(super) fn read_union(paths: &[PathBuf]) -> Result<AnySketch> {
     let mut sketches = read_alike(paths)?.into_iter();
     let mut union = sketches.next().expect("the command needs a file");
     for (sketch, path) in sketches.zip(&paths[1..]) {
-        union.union(&sketch, path)?;
+        any::unite(&mut union, &sketch, path)?;
     }
     Ok(union)
 }

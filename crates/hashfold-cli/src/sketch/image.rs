@@ -1,10 +1,9 @@
 //! Sketches in the formats of other programs: recognised, read, continued, converted, written.
 
-use super::any::AnySketch;
 use crate::failure::{Failure, Result};
 use clap::ValueEnum;
 use hashfold::sketch::{
-    BottomK, DataSketchesHll, Family, Ghll, Hll, PostgresHll, RedisHll, datasketches::Target,
+    AnySketch, DataSketchesHll, Family, PostgresHll, RedisHll, datasketches::Target,
 };
 
 /// The formats that are read.
@@ -71,9 +70,7 @@ impl Source {
     /// Returns the format that the first bytes tell; `None` if they are those of no sketch.
     pub(super) fn of(bytes: &[u8]) -> Option<Source> {
         match bytes {
-            [b'H', b'F', b'H', b'L', ..]
-            | [b'H', b'F', b'G', b'H', ..]
-            | [b'H', b'F', b'B', b'K', ..] => Some(Source::Hashfold),
+            _ if AnySketch::recognises(bytes) => Some(Source::Hashfold),
             [b'H', b'Y', b'L', b'L', ..] => Some(Source::Redis),
             [0x11..=0x14, ..] | [b'\\', b'x', ..] => Some(Source::Postgres),
             [2 | 3 | 10, 1, 7, ..] => Some(Source::Datasketches),
@@ -86,11 +83,7 @@ impl Image {
     /// Reads a sketch in a format.
     pub(super) fn read(bytes: Vec<u8>, source: Source) -> hashfold::Result<Image> {
         Ok(match source {
-            Source::Hashfold => Image::Hashfold(match &bytes[..] {
-                [b'H', b'F', b'G', b'H', ..] => AnySketch::Ghll(Ghll::from_bytes(&bytes)?),
-                [b'H', b'F', b'B', b'K', ..] => AnySketch::BottomK(BottomK::from_bytes(&bytes)?),
-                _ => AnySketch::Hll(Hll::from_bytes(&bytes)?),
-            }),
+            Source::Hashfold => Image::Hashfold(AnySketch::from_bytes(&bytes)?),
             Source::Redis => Image::Redis(read_redis(bytes)?),
             Source::Postgres => match bytes.strip_prefix(br"\x") {
                 Some(digits) => {

@@ -11,7 +11,8 @@ use crate::{
 };
 use clap::Args;
 use hashfold::sketch::{
-    Estimate, Expression, Joint, PRECISION_MAX, Precision, PrefixEstimate, PrefixSample, Usable,
+    Estimate, Expression, Joint, PRECISION_MAX, Precision, PrefixEstimate, PrefixSample, SETS_MAX,
+    Usable,
 };
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -67,6 +68,7 @@ pub(super) fn parse_part(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(args: &IntersectArgs) -> Result<Exit> {
     let expression = args.expression.as_deref().map(str::parse).transpose()?;
+    args.check_sets(expression.as_ref())?;
     if folders::are_folders(&args.sets)? {
         args.refuse_groups()?;
         let precision = Precision::new(args.error.unwrap_or(ERROR_OF_FOLDERS), args.confidence)?;
@@ -125,6 +127,27 @@ fn write_joint(args: &IntersectArgs, joint: &Joint, by_exclusion: Option<&Estima
 impl IntersectArgs {
     fn error_of_sketches(&self) -> f64 {
         self.error.unwrap_or(ERROR_OF_SKETCHES)
+    }
+
+    /// Refuses too many sets, and an expression that names one that is not given.
+    fn check_sets(&self, expression: Option<&Expression>) -> Result<()> {
+        let given = self.sets.len();
+        if given > SETS_MAX {
+            let message = format!("{given} sets are given, expected 2 to {SETS_MAX}");
+            return Err(Failure::usage(message));
+        }
+        match expression.map(Expression::set_count) {
+            Some(needed) if needed > given => {
+                let set = Expression::set;
+                Err(Failure::usage(format!(
+                    "--expression names the set {}, but {given} sets are given, {} to {}: the first one is A",
+                    set(needed - 1),
+                    set(0),
+                    set(given - 1)
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses tables of groups: their keys are names of groups.

@@ -1,5 +1,5 @@
 //! `hashfold sketch`: how many distinct keys, and how many in both? Each verb has a file; [`mod@file`] reads and
-//! replaces sketches, [`any`] has their kinds, [`image`] knows the formats of other programs, [`groups`] has the tables with a sketch for each
+//! replaces sketches, [`any`] estimates and compares them, [`image`] knows the formats of other programs, [`groups`] has the tables with a sketch for each
 //! group, and [`folders`] samples other data sets.
 
 mod add;

@@ -1,12 +1,13 @@
 //! `hashfold sketch show`: what a sketch is.
 
-use super::{any::AnySketch, file, groups, words};
+use super::{any, file, groups, words};
 use crate::{
     failure::{Exit, Result},
     output::write_line,
     units,
 };
 use clap::Args;
+use hashfold::sketch::AnySketch;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<Exit> {
     }
     let image = file::read_image(&args.sketch, None)?;
     let (sketch, format) = (image.to_sketch()?, image.format());
-    let (family, estimate) = (sketch.family(), sketch.estimate(words::CONFIDENCE)?);
+    let (family, estimate) = (sketch.family(), any::estimate(&sketch, words::CONFIDENCE)?);
     let bytes = image.to_bytes().len() as u64;
     if args.json {
         let mut json = json!({

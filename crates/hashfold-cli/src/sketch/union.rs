@@ -1,16 +1,19 @@
 //! `hashfold sketch union`: one sketch of the keys of several.
 
 use super::{
+    any,
     file::{self, Target},
     groups, words,
 };
 use crate::{
     failure::{Exit, Result},
     output::write_line,
+    progress::Show,
     stop::Stop,
     wait::WaitArgs,
 };
 use clap::Args;
+use serde_json::json;
 use std::path::PathBuf;
 
 /// Write the sketch of all keys of several sketches
@@ -31,18 +34,28 @@ pub(crate) struct UnionArgs {
     replace: bool,
     #[command(flatten)]
     wait: WaitArgs,
+    /// Print a JSON object; for tables of groups, progress and summary as JSON objects
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &UnionArgs) -> Result<Exit> {
     if args.sketches.iter().any(|path| path.is_dir()) {
-        groups::union((&args.out, args.replace), &args.sketches, args.wait)?;
+        let show = if args.json { Show::Json } else { Show::Text };
+        groups::union((&args.out, args.replace), &args.sketches, (args.wait, show))?;
         return Ok(Exit::Done);
     }
     let target = Target::lock(&args.out, &Stop::on_signals()?)?;
     file::refuse_existing(&args.out, &args.sketches, args.replace)?;
     let union = file::read_union(&args.sketches)?;
-    target.write(&union.to_bytes())?;
-    let (out, estimate) = (args.out.display(), union.estimate(words::CONFIDENCE)?.words());
-    write_line(format_args!("wrote {out}; distinct keys: {estimate}"))?;
+    let bytes = union.to_bytes();
+    target.write(&bytes)?;
+    let (out, estimate) = (args.out.display(), any::estimate(&union, words::CONFIDENCE)?);
+    match args.json {
+        true => write_line(json!({
+            "sketch": out.to_string(), "bytes": bytes.len(), "distinct": estimate.to_json(),
+        }))?,
+        false => write_line(format_args!("wrote {out}; distinct keys: {}", estimate.words()))?,
+    }
     Ok(Exit::Done)
 }

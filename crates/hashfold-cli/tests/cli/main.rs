@@ -29,6 +29,7 @@ mod schema;
 mod serve;
 mod signals;
 mod sketch;
+mod sketch_keys;
 mod sketch_kinds;
 mod stores;
 mod summarize;

@@ -76,6 +76,33 @@ fn the_smallest_hashes_compare_any_number_of_sets() {
     assert!(work.ok("sketch show c.kmv").text().contains("1,000 of 1,024"));
 }
 
+/// The sketch of all keys ends below most hashes of the two others, which have the hashes of all their keys.
+#[test]
+fn expressions_of_complete_sketches_are_exact_and_others_use_all_hashes_that_matter() {
+    let work = Work::new();
+    for (name, keys, capacity) in [
+        ("a", 0..600, 1024),
+        ("b", 400..900, 1024),
+        ("few", 0..20_000, 16),
+        ("many", 0..20_000, 4096),
+    ] {
+        work.feed(&format!("sketch add {name}.kmv --bottom-k {capacity}"), &lines(keys));
+    }
+    let sized = |expression: &str| {
+        let command = "sketch intersect a.kmv b.kmv few.kmv many.kmv --expression";
+        work.ok(&format!("{command} {expression}"))
+    };
+    assert_eq!(sized("A&B").text(), "A & B      200 (exact)\n");
+    assert_eq!(sized("A-B").text(), "A & !B     400 (exact)\n");
+    assert_eq!(sized("A|B").text(), "A | B      900 (exact)\n");
+    let matches = |expression: &str| {
+        let command = "sketch intersect a.kmv b.kmv few.kmv many.kmv --json --force --expression";
+        number(&work, &format!("{command} {expression}"), "/size/matches")
+    };
+    assert_eq!(matches("D"), 4095.0);
+    assert_eq!(matches("C|D"), 15.0);
+}
+
 #[test]
 fn kinds_of_sketches_are_not_mixed() {
     let work = Work::new();

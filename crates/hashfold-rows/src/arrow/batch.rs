@@ -65,6 +65,14 @@ impl BatchRows<'_> {
         true
     }
 
+    /// Returns the value of a column, by its number in the schema. Columns that the batch lacks are null.
+    ///
+    /// # Panics
+    /// If the batch has no such row, or the schema no such column.
+    pub fn value(&mut self, i: usize, column: usize) -> Value<'_> {
+        self.values[column].as_mut().map_or(Value::Null, |values| values.value(i))
+    }
+
     /// Appends the value of a row. Columns are converted to the kinds of the schema where nothing
     /// is lost.
     ///

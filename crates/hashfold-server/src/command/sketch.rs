@@ -1,6 +1,6 @@
 //! Sketches in values: `PFADD`, `PFCOUNT`, `PFMERGE`. In a map, they make the strings of Redis, byte for byte.
 //! `HASHFOLD.SKETCH.*` say how good the estimates are, and how many keys two sketches share. Commands that only read
-//! take the values of all data sets, also those that `hashfold sketch add` writes.
+//! take the values of all data sets, also those that `hashfold sketch add` writes, of any kind.
 
 use super::{
     SYNTAX_ERROR, WRONG_TYPE,
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::protocol::Reply;
 use hashfold::sketch::{
-    self, Estimate, Hll,
+    self, AnySketch, BottomK, Estimate, Expression, Precision, PrefixEstimate, PrefixSample, ghll,
     redis::{self, RedisHll},
 };
 
@@ -64,6 +64,10 @@ const CONFIDENCE: f64 = 0.95;
 
 const NO_SKETCH: &str = "WRONGTYPE Key is not a valid HyperLogLog string value.";
 const DAMAGED: &str = "INVALIDOBJ Corrupted HLL object detected";
+
+/// The least capacity of sketches of the smallest hashes that are too large to be read, in hashes: reading one takes 40
+/// bytes of memory for each hash, also if the value has a bit for each.
+const LARGE_MIN: usize = (1 << 20) + 1;
 
 /// Returns the sketch of a key, and when it expires.
 fn sketch(
@@ -121,14 +125,10 @@ impl Asked {
         }
         match self {
             Asked::Count => reply.integer(count_of(&all)? as i64),
-            Asked::CountWithError => {
-                let union = union_of(all.into_iter().flatten())?;
-                put_estimate(reply, &union.estimate_with_error(), CONFIDENCE, "hyperloglog");
-            }
+            Asked::CountWithError => Found::of(&union_of(all.into_iter().flatten())?)?.put(reply),
             Asked::Intersection { confidence } => {
                 let [a, b] = alike(read_two(&all)?);
-                let joint = sketch::joint(&a, &b).map_err(|error| format!("ERR {error}"))?;
-                put_estimate(reply, &joint.intersection, confidence, "maximum-likelihood");
+                Found::in_both(&a, &b, confidence)?.put(reply);
             }
         }
         Ok(())
@@ -139,7 +139,7 @@ impl Asked {
 fn count_of(values: &[Option<&[u8]>]) -> Result<u64, String> {
     let is_of_redis = |value: &Option<&[u8]>| value.is_none_or(|value| value.starts_with(b"HYLL"));
     if !values.iter().all(is_of_redis) {
-        return Ok(union_of(values.iter().copied().flatten())?.estimate().round() as u64);
+        return rounded(&union_of(values.iter().copied().flatten())?);
     }
     let mut registers = vec![0; redis::REGISTERS];
     for value in values.iter().flatten() {
@@ -152,62 +152,78 @@ fn count_of(values: &[Option<&[u8]>]) -> Result<u64, String> {
     Ok(redis::count_of(&registers))
 }
 
+/// Returns the estimate of a sketch for `PFCOUNT`.
+fn rounded(sketch: &AnySketch) -> Result<u64, String> {
+    let count = match sketch {
+        AnySketch::Hll(sketch) => sketch.estimate(),
+        AnySketch::Ghll(sketch) => sketch.estimate(),
+        AnySketch::BottomK(sketch) => sketch.estimate(CONFIDENCE).map_err(refused)?.value,
+    };
+    Ok(count.round() as u64)
+}
+
 /// Reads the sketches of two keys, which may be absent.
-fn read_two(values: &[Option<&[u8]>]) -> Result<[Option<Hll>; 2], String> {
+fn read_two(values: &[Option<&[u8]>]) -> Result<[Option<AnySketch>; 2], String> {
     let [a, b] = values else { return Err(SYNTAX_ERROR.into()) };
     Ok([a.map(read).transpose()?, b.map(read).transpose()?])
 }
 
 /// Brings two sketches to the lower precision of them. A key that is absent has an empty one, like the other.
-fn alike(sketches: [Option<Hll>; 2]) -> [Hll; 2] {
+fn alike(sketches: [Option<AnySketch>; 2]) -> [AnySketch; 2] {
     let [mut a, mut b] = match sketches {
         [Some(a), Some(b)] => [a, b],
         [Some(a), None] => {
-            let b = empty_like(&a);
+            let b = a.empty_like();
             [a, b]
         }
-        [None, Some(b)] => [empty_like(&b), b],
+        [None, Some(b)] => [b.empty_like(), b],
         [None, None] => [no_keys(), no_keys()],
     };
     shorten_longer(&mut a, &mut b);
     [a, b]
 }
 
-/// Returns an empty sketch of the hash function and precision of another one.
-fn empty_like(sketch: &Hll) -> Hll {
-    let empty = Hll::of_family(sketch.family(), sketch.precision());
-    empty.expect("the parameters are those of a sketch")
-}
-
 /// Returns an empty sketch of Redis.
-fn no_keys() -> Hll {
-    RedisHll::default().to_hll().expect("a new sketch is undamaged")
+fn no_keys() -> AnySketch {
+    AnySketch::Hll(RedisHll::default().to_hll().expect("a new sketch is undamaged"))
 }
 
 /// Brings the sketch of the higher precision to that of the other one.
-fn shorten_longer(a: &mut Hll, b: &mut Hll) {
-    let precision = a.precision().min(b.precision());
+fn shorten_longer(a: &mut AnySketch, b: &mut AnySketch) {
+    let (Some(of_a), Some(of_b)) = (a.precision(), b.precision()) else { return };
+    let lowest = of_a.min(of_b);
     for sketch in [a, b] {
-        if sketch.precision() > precision {
-            *sketch = sketch.downsize(precision).expect("the precision is the lower one");
+        if sketch.precision() > Some(lowest) {
+            *sketch = sketch.downsize(lowest).expect("the precision is the lower one");
         }
     }
 }
 
 /// Reads a sketch of Redis, or one that `hashfold sketch add` has written.
-fn read(value: &[u8]) -> Result<Hll, String> {
+fn read(value: &[u8]) -> Result<AnySketch, String> {
     match value {
-        [b'H', b'Y', b'L', b'L', ..] => RedisHll::from_bytes(value.to_vec())
-            .map_err(|_| NO_SKETCH)?
-            .to_hll()
-            .map_err(|_| DAMAGED.into()),
-        [b'H', b'F', b'H', b'L', ..] => Hll::from_bytes(value).map_err(|_| DAMAGED.into()),
-        _ => Err(NO_SKETCH.into()),
+        [b'H', b'Y', b'L', b'L', ..] => {
+            let sketch = RedisHll::from_bytes(value.to_vec()).map_err(|_| NO_SKETCH)?;
+            sketch.to_hll().map(AnySketch::Hll).map_err(|_| DAMAGED.into())
+        }
+        _ if !AnySketch::recognises(value) => Err(NO_SKETCH.into()),
+        _ => match BottomK::capacity_in(value) {
+            Some(capacity @ LARGE_MIN..=sketch::CAPACITY_MAX) => Err(format!(
+                "ERR the sketch has room for {capacity} hashes, up to {} are read here",
+                LARGE_MIN - 1
+            )),
+            _ => AnySketch::from_bytes(value).map_err(|_| DAMAGED.into()),
+        },
     }
 }
 
+/// Returns the reply to sketches that cannot be united or compared.
+fn refused(error: hashfold::Error) -> String {
+    format!("ERR {error}")
+}
+
 /// Unites the sketches in values, at the lowest precision among them.
-fn union_of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Result<Hll, String> {
+fn union_of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Result<AnySketch, String> {
     let mut union = Union::default();
     for value in values {
         union.add(value)?;
@@ -216,9 +232,9 @@ fn union_of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Result<Hll, String> {
 }
 
 /// The union of sketches that are read one after the other. Besides the union, only one of them is in memory: a sketch
-/// takes up to 256 KiB, and a request can name one key many thousand times.
+/// takes up to 512 KiB, or 8 bytes for each of its hashes, and a request can name one key many thousand times.
 #[derive(Default)]
-struct Union(Option<Hll>);
+struct Union(Option<AnySketch>);
 
 impl Union {
     /// Adds the keys of the sketch in a value.
@@ -229,11 +245,11 @@ impl Union {
             return Ok(());
         };
         shorten_longer(union, &mut sketch);
-        union.union(&sketch).map_err(|error| format!("ERR {error}"))
+        union.union(&sketch).map_err(refused)
     }
 
     /// Returns the union: an empty sketch, if all keys were absent.
-    fn finish(self) -> Hll {
+    fn finish(self) -> AnySketch {
         self.0.unwrap_or_else(no_keys)
     }
 }
@@ -253,7 +269,7 @@ fn count(call: &mut StringCall<'_, '_>) -> Result<(), String> {
                     union.add(&found.value)?;
                 }
             }
-            union.finish().estimate().round() as u64
+            rounded(&union.finish())?
         }
         counted => counted?,
     };
@@ -310,16 +326,68 @@ fn confidence(arguments: &Arguments<'_>) -> Result<f64, String> {
     }
 }
 
-/// Writes an estimate: a map of its value, its interval, and how it was made.
-fn put_estimate(reply: &mut Reply<'_>, estimate: &Estimate, confidence: f64, method: &str) {
-    let (low, high) = estimate.interval(confidence);
-    reply.map(5);
-    for (name, number) in [("count", estimate.value), ("low", low), ("high", high)] {
-        reply.bulk(name.as_bytes());
-        reply.integer(number.round() as i64);
+/// A number of keys with its interval, and how it was found.
+struct Found {
+    count: f64,
+    low: f64,
+    high: f64,
+    /// The probability that the interval has the true number.
+    confidence: f64,
+    method: &'static str,
+}
+
+impl Found {
+    /// Estimates the number of distinct keys.
+    fn of(sketch: &AnySketch) -> Result<Found, String> {
+        let computed = |estimate, method| Found::computed(&estimate, CONFIDENCE, method);
+        Ok(match sketch {
+            AnySketch::Hll(sketch) => computed(sketch.estimate_with_error(), "hyperloglog"),
+            AnySketch::Ghll(sketch) => {
+                computed(sketch.estimate_with_error(), "generalized-hyperloglog")
+            }
+            AnySketch::BottomK(sketch) => {
+                Found::sampled(&sketch.estimate(CONFIDENCE).map_err(refused)?)
+            }
+        })
     }
-    reply.bulk(b"confidence");
-    reply.double(confidence);
-    reply.bulk(b"method");
-    reply.bulk(method.as_bytes());
+
+    /// Estimates how many keys are in both of two sets.
+    fn in_both(a: &AnySketch, b: &AnySketch, confidence: f64) -> Result<Found, String> {
+        let joint = match (a, b) {
+            (AnySketch::Hll(a), AnySketch::Hll(b)) => sketch::joint(a, b),
+            (AnySketch::Ghll(a), AnySketch::Ghll(b)) => ghll::joint(a, b),
+            (AnySketch::BottomK(a), AnySketch::BottomK(b)) => {
+                let (sets, both) = (vec![a.to_set(), b.to_set()], Expression::all(2));
+                let sample = Precision::whole(confidence)
+                    .and_then(|precision| PrefixSample::read(sets, &both, &precision));
+                return Ok(Found::sampled(&sample.map_err(refused)?.estimate(&both)));
+            }
+            (a, b) => Err(a.other_kind(b)),
+        };
+        let joint = joint.map_err(refused)?;
+        Ok(Found::computed(&joint.intersection, confidence, "maximum-likelihood"))
+    }
+
+    fn computed(estimate: &Estimate, confidence: f64, method: &'static str) -> Found {
+        let (low, high) = estimate.interval(confidence);
+        Found { count: estimate.value, low, high, confidence, method }
+    }
+
+    fn sampled(estimate: &PrefixEstimate) -> Found {
+        let &PrefixEstimate { value, low, high, confidence, .. } = estimate;
+        Found { count: value, low, high, confidence, method: "bottom-k" }
+    }
+
+    /// Writes the reply: a map.
+    fn put(&self, reply: &mut Reply<'_>) {
+        reply.map(5);
+        for (name, number) in [("count", self.count), ("low", self.low), ("high", self.high)] {
+            reply.bulk(name.as_bytes());
+            reply.integer(number.round() as i64);
+        }
+        reply.bulk(b"confidence");
+        reply.double(self.confidence);
+        reply.bulk(b"method");
+        reply.bulk(self.method.as_bytes());
+    }
 }

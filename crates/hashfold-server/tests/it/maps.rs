@@ -2,10 +2,10 @@
 
 use crate::fixture::{Calendar, Client, Home, request};
 use hashfold::{
-    Env, ErrorKind, Place, Result,
+    Env, ErrorKind, Place, Result, Seed,
     io::{BlockFile, Disk, DiskLayer, Extent, OsDisk},
     map::{Map, MapOptions},
-    sketch::{Hll, RedisHll},
+    sketch::{BottomK, Ghll, Hll, RedisHll},
     table::{TableBuilder, TableOptions},
     work::{Clock as _, SystemClock},
 };
@@ -836,6 +836,86 @@ fn sketches_are_read_in_all_data_sets() {
         match client.call("PFADD sess:{redis} x") {
             reply if write => assert_eq!(reply, "1"),
             reply => assert!(reply.starts_with("-NOPERM "), "{reply}"),
+        }
+        server.stop().unwrap();
+    }
+}
+
+/// Returns a sketch with registers of some bits, and one of the smallest hashes, both as bytes.
+fn larger_sketches(precision: u8, bits: u8, keys: std::ops::Range<u32>) -> [Vec<u8>; 2] {
+    let mut ghll = Ghll::new(precision, bits).unwrap();
+    let mut smallest = BottomK::new(4096, Seed(0)).unwrap();
+    for key in keys.map(|i| i.to_string()) {
+        ghll.insert(key.as_bytes());
+        smallest.insert(key.as_bytes());
+    }
+    [ghll.to_bytes(), smallest.to_bytes()]
+}
+
+#[test]
+fn sketches_of_larger_registers_and_of_the_smallest_hashes_are_counted_and_compared() {
+    let home = Home::new();
+    home.make_map("sess");
+    let map = Map::open_with(home.path("sess"), MapOptions::new()).unwrap();
+    let ([g1, k1], [g2, k2]) =
+        (larger_sketches(14, 12, 0..3000), larger_sketches(12, 12, 2000..5000));
+    let [narrow, _] = larger_sketches(14, 8, 0..3000);
+    let huge = BottomK::new(1 << 21, Seed(0)).unwrap().to_bytes();
+    let damaged = b"HFBK, and no more than this".to_vec();
+    let hll = sketch_of(14, 0, 3000).to_bytes();
+    for (name, bytes) in [
+        ("g1", g1),
+        ("g2", g2),
+        ("k1", k1),
+        ("k2", k2),
+        ("narrow", narrow),
+        ("huge", huge),
+        ("damaged", damaged),
+        ("hll", hll),
+    ] {
+        map.put(name, bytes).unwrap();
+    }
+    map.close().unwrap();
+    for write in [false, true] {
+        let server = home.serve_file(&file(&format!("write = {write}")));
+        let mut client = Client::of(&server);
+        let mut check = |command: &str, truth: f64, method: &str| {
+            let reply = client.call(&format!("HASHFOLD.SKETCH.{command}"));
+            let words: Vec<&str> = reply.trim_matches(['[', ']']).split(' ').collect();
+            let [count, low, high] = [1, 3, 5].map(|i| words[i].parse::<f64>().unwrap());
+            assert!((count - truth).abs() <= 200.0 && low <= count && count <= high, "{reply}");
+            assert_eq!(words[9], format!("\"{method}\""), "{reply}");
+            [count, low, high]
+        };
+        check("COUNT g1", 3000.0, "generalized-hyperloglog");
+        check("COUNT g1 g2 none", 5000.0, "generalized-hyperloglog");
+        check("INTERSECT g1 g2", 1000.0, "maximum-likelihood");
+        check("INTERSECT none g2", 0.0, "maximum-likelihood");
+        check("COUNT k1 k2", 5000.0, "bottom-k");
+        // All hashes are there.
+        assert_eq!(check("COUNT k1 none", 3000.0, "bottom-k"), [3000.0; 3]);
+        assert_eq!(check("INTERSECT k1 k2 CONFIDENCE 0.5", 1000.0, "bottom-k"), [1000.0; 3]);
+        assert_eq!(check("INTERSECT k1 none", 0.0, "bottom-k"), [0.0; 3]);
+        client.check("PFCOUNT k1", "3000");
+        let counted: f64 = client.call("PFCOUNT g1 g2").parse().unwrap();
+        assert!((counted - 5000.0).abs() <= 200.0, "{counted}");
+        for (command, error) in [
+            ("HASHFOLD.SKETCH.COUNT g1 k1", "-ERR kind of a sketch is bottom-k, expected GHLL"),
+            ("HASHFOLD.SKETCH.INTERSECT hll k1", "-ERR kind of a sketch is bottom-k, expected HLL"),
+            ("HASHFOLD.SKETCH.INTERSECT k1 hll", "-ERR kind of a sketch is HLL, expected bottom-k"),
+            ("PFCOUNT hll g1", "-ERR kind of a sketch is GHLL, expected HLL"),
+            (
+                "HASHFOLD.SKETCH.INTERSECT g1 narrow",
+                "-ERR bits of a register of a sketch is 8, expected 12",
+            ),
+            (
+                "HASHFOLD.SKETCH.COUNT huge",
+                "-ERR the sketch has room for 2097152 hashes, up to 1048576",
+            ),
+            ("HASHFOLD.SKETCH.COUNT damaged", "-INVALIDOBJ Corrupted HLL object detected"),
+        ] {
+            let reply = client.call(command);
+            assert!(reply.starts_with(error), "{command}: {reply}");
         }
         server.stop().unwrap();
     }

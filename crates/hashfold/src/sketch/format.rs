@@ -34,7 +34,7 @@ use crate::{
     key::Seed,
 };
 
-const MAGIC: [u8; 4] = *b"HFHL";
+pub(super) const MAGIC: [u8; 4] = *b"HFHL";
 const VERSION: u8 = 1;
 const XXH3: u8 = 1;
 const MURMUR_64A: u8 = 2;

@@ -31,6 +31,7 @@
 //!
 //! Only sketches of one [`Family`] can be united: hash functions differ.
 
+mod any;
 mod binomial;
 mod bottom_k;
 mod covariance;
@@ -62,6 +63,7 @@ pub mod redis;
 mod tests;
 
 pub use self::{
+    any::AnySketch,
     bottom_k::{BottomK, CAPACITY_MAX, CAPACITY_MIN},
     datasketches::DataSketchesHll,
     family::Family,

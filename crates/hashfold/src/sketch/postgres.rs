@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     codec::{Decoder, within},
-    error::{Error, Result},
+    error::{Error, Result, range_text},
 };
 
 /// The largest precision of postgresql-hll.
@@ -65,7 +65,7 @@ impl Default for PostgresOptions {
 impl PostgresOptions {
     fn check(&self) -> Result<()> {
         let in_range = |what, range: std::ops::RangeInclusive<u8>, got: u8| {
-            let expected = format!("{} to {}", range.start(), range.end());
+            let expected = range_text(&range);
             if range.contains(&got) { Ok(()) } else { Err(Error::argument(what, expected, got)) }
         };
         in_range("log2m", PRECISION_MIN..=LOG2M_MAX, self.log2m)?;

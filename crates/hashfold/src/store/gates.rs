@@ -5,7 +5,11 @@ use super::{
     read::Version,
     version::{Changes, Layer, VersionInfo},
 };
-use crate::{error::Result, key::KeyHash, run::Run as _};
+use crate::{
+    error::{Result, range_text},
+    key::KeyHash,
+    run::Run as _,
+};
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
 /// Number of keys that are looked up together.
@@ -209,7 +213,7 @@ impl Gates {
             report.objections.push(Objection {
                 what: "entries",
                 expected: format!("at least {least}"),
-                got: counted(&report.entries),
+                got: range_text(&report.entries),
             });
         }
         let Some(most) = self.change_max else { return };
@@ -240,14 +244,6 @@ fn index_damage(current: Option<&Version>, new: &Version) -> Vec<String> {
         }
     }
     all
-}
-
-/// Returns a number, or its bounds, as text.
-fn counted(range: &RangeInclusive<u64>) -> String {
-    match range.start() == range.end() {
-        true => range.start().to_string(),
-        false => format!("{} to {}", range.start(), range.end()),
-    }
 }
 
 /// Returns the number of keys that differ from the current version. If it was not counted: an upper

@@ -13,7 +13,7 @@ use crate::{
 };
 use arrow_array::RecordBatch;
 use arrow_json::LineDelimitedWriter;
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, Field, SchemaRef};
 use hashfold_rows::{
     Column, KeyType, Kind,
     arrow::{ArrowColumn, ArrowValues, BatchColumns, BatchRows, key_type, kind},
@@ -45,18 +45,13 @@ impl Columnar {
             .map(|field| Column { name: field.name().clone(), kind: kind(field) });
         let found: Vec<_> = found.collect();
         let plan = selection.plan(path, &found)?;
-        let key = arrow.field(plan.key);
-        if matches!(found[plan.key].kind, Kind::Json | Kind::List { .. }) {
-            return Err(Failure::input(
-                path,
-                format_args!(
-                    "column \"{}\" is a {}, and a key must be text, bytes or a number",
-                    preview::name(key.name()),
-                    preview::reason(key.data_type())
-                ),
-            ));
+        let counted = plan.sources.iter().flatten().filter(|_| plan.values_are_keys);
+        for &i in [plan.key].iter().chain(counted) {
+            if matches!(found[i].kind, Kind::Json | Kind::List { .. }) {
+                return Err(no_key(path, arrow.field(i)));
+            }
         }
-        let key_type = key_type(key.data_type());
+        let key_type = key_type(arrow.field(plan.key).data_type());
         let markers = plan.markers.iter().map(|(i, _)| found[*i].name.clone()).collect();
         Ok(Columnar { file: path.into(), plan, key_type, markers, row: 1 })
     }
@@ -122,6 +117,14 @@ impl Columnar {
             }
         }
         self.put_key(i, rows, text)?;
+        if self.plan.values_are_keys {
+            let name = &self.plan.schema.columns[0].name;
+            let pushed = sink.push_key(text, (name, rows.value(i, 0)));
+            return pushed.map_err(|flaw| match self.plan.sources[0] {
+                Some(source) => flaw.at(source + 1),
+                None => flaw,
+            });
+        }
         sink.push(text, |out| {
             rows.put_value(i, out).map_err(|(place, mismatch)| {
                 let flaw = Flaw::new(columns::mismatch(&self.plan.schema, place, &mismatch));
@@ -142,6 +145,18 @@ impl Columnar {
         let reason = format!("the key \"{}\" is null", preview::name(&self.plan.schema.key));
         Err(Flaw::new(reason).at(self.plan.key + 1))
     }
+}
+
+/// Makes the failure for a column whose values cannot be keys.
+fn no_key(path: &str, field: &Field) -> Failure {
+    Failure::input(
+        path,
+        format_args!(
+            "column \"{}\" is a {}, and a key must be text, bytes or a number",
+            preview::name(field.name()),
+            preview::reason(field.data_type())
+        ),
+    )
 }
 
 /// The reasons why a batch is not taken.

@@ -21,7 +21,6 @@ use hashfold::{
     sketch::{GroupBuilder, GroupOptions, GroupUnion},
     table::{TableBuilder, TableOptions, TableStats},
 };
-use hashfold_rows::{Form, Schema, Value};
 use serde_json::json;
 use std::{path::Path, time::Instant};
 
@@ -67,6 +66,7 @@ impl GroupArgs {
     pub(in crate::sketch) fn run(&self, call: &Call<'_>) -> Result<Exit> {
         let start = Instant::now();
         let by = self.by.as_deref().expect("it was asked for");
+        check_columns(by, call.files)?;
         check_folder(call.folder)?;
         let stop = Stop::on_signals()?;
         let inputs = Inputs::open(&call.inputs, self.read_options(by, call.files), &stop)?;
@@ -104,8 +104,9 @@ impl GroupArgs {
 
     fn read_options(&self, by: &str, files: &FileArgs) -> crate::input::ReadOptions {
         let key = files.key.clone().expect("--by requires it");
-        let mut options =
-            files.read_options(Selection { values: vec![key], ..Selection::default() });
+        let selection =
+            Selection { values: vec![key], values_are_keys: true, ..Selection::default() };
+        let mut options = files.read_options(selection);
         options.selection.key = Some(by.to_owned());
         options
     }
@@ -137,6 +138,18 @@ impl GroupArgs {
     }
 }
 
+/// Refuses one column for the groups and for their keys: each group would have one key, its name.
+fn check_columns(by: &str, files: &FileArgs) -> Result<()> {
+    match files.key.as_deref() == Some(by) {
+        false => Ok(()),
+        true => Err(Failure::usage(format!(
+            "--by and --key name the same column \"{}\", so that each group would have one key; name \
+             the column whose values are counted with --key",
+            preview::name(by)
+        ))),
+    }
+}
+
 /// Refuses a folder that holds others than groups, before any input is read.
 fn check_folder(path: &Path) -> Result<()> {
     if path.is_file() {
@@ -159,34 +172,18 @@ fn table_options(env: &Env, by: &str, options: &GroupOptions) -> Result<TableOpt
 
 /// Adds all rows. Returns the number of bad rows.
 fn take(inputs: Inputs, call: &Call<'_>, stop: &Stop, groups: &mut GroupBuilder) -> Result<u64> {
-    let (meter, schema) = (inputs.meter.clone(), inputs.schema.clone());
+    let meter = inputs.meter.clone();
     let feed = inputs.start(call.files.bad_row_policy())?;
     let progress = rows::progress(&call.inputs, call.show());
-    let mut text = Vec::new();
-    let taken = rows::take_all(feed, &meter, progress, stop, |group, value| {
-        let key = value.map(|value| key(&schema, value, &mut text)).transpose()?.flatten();
+    let taken = rows::take_all(feed, &meter, progress, stop, |group, key| {
         match key {
             Some(key) => groups.add(group, key)?,
+            // A null is no key, but its group is there.
             None => groups.add_group(group)?,
         }
         Ok(())
     })?;
     Ok(taken.bad_rows)
-}
-
-/// Returns the key in the only column of a row, as `sketch add` takes it from its column; `None` for null.
-fn key<'a>(schema: &Schema, value: &'a [u8], text: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>> {
-    if schema.form == Form::Plain && !matches!(schema.columns[0].kind, hashfold_rows::Kind::Json) {
-        return Ok(Some(value));
-    }
-    let row = schema.row(value)?;
-    let Some((_, value)) = row.iter().next() else { return Ok(None) };
-    if matches!(value, Value::Null | Value::Json(b"null")) {
-        return Ok(None);
-    }
-    text.clear();
-    value.write_text(text);
-    Ok(Some(text))
 }
 
 impl Call<'_> {

@@ -18,13 +18,14 @@ use hashfold::{
     sketch::{GroupOptions, GroupUnion},
     table::{TableBuilder, TableOptions},
 };
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Writes the union of tables of groups, in one sequential merge.
 pub(in crate::sketch) fn union(
     (out, replace): (&Path, bool),
     folders: &[PathBuf],
-    wait: WaitArgs,
+    (wait, show): (WaitArgs, Show),
 ) -> Result<()> {
     require_folders(folders)?;
     match Groups::open_if_any(out)? {
@@ -53,8 +54,14 @@ pub(in crate::sketch) fn union(
     };
     let mut run = GroupUnion::new(all.iter().map(scan).collect(), &options)?;
     let total = Some(run.summary().entries_max);
-    let progress = Progress::start(Show::Text, "writing", Unit::Entries, total);
+    let progress = Progress::start(show, "writing", Unit::Entries, total);
     let table = builder.build(&mut run, &stop.watch(progress))?;
+    if show == Show::Json {
+        return write_line(json!({
+            "event": "united", "groups": out.display().to_string(), "group_count": table.entries,
+            "bytes": table.data_bytes,
+        }));
+    }
     write_line(format_args!(
         "wrote {}: {}, {}",
         out.display(),

@@ -28,12 +28,14 @@ use crate::{
     key::Seed,
 };
 
-const MAGIC: [u8; 4] = *b"HFBK";
+pub(in crate::sketch) const MAGIC: [u8; 4] = *b"HFBK";
 const VERSION: u8 = 1;
 const XXH3: u8 = 1;
 const COMPLETE: u8 = 1;
 const SMALLEST: u8 = 2;
 const CHECKSUM_SIZE: usize = 4;
+/// Offset of the capacity.
+const CAPACITY_AT: usize = 16;
 
 impl BottomK {
     /// Returns the sketch as bytes: 28, and about 42 − log2 n bits for each hash if there are n keys.
@@ -49,6 +51,13 @@ impl BottomK {
         rice::put(&mut out, &smallest, remainder);
         out.extend(crc32c(&out).to_le_bytes());
         out
+    }
+
+    /// Returns the capacity in the bytes of a sketch, without reading its hashes: as many are in memory at most when it is
+    /// read, also if few bytes say so. `None` if the bytes begin as those of no sketch.
+    pub fn capacity_in(bytes: &[u8]) -> Option<usize> {
+        let capacity = bytes.get(CAPACITY_AT..)?.first_chunk()?;
+        bytes.starts_with(&MAGIC).then(|| u32::from_le_bytes(*capacity) as usize)
     }
 
     /// Reads a sketch from its bytes.

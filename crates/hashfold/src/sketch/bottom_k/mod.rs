@@ -5,6 +5,8 @@ mod rice;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::format::MAGIC;
+
 use super::{Expression, Precision, PrefixEstimate, PrefixSample, PrefixSet};
 use crate::{
     error::{Error, Result, check_seed},

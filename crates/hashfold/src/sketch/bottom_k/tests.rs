@@ -80,6 +80,46 @@ fn small_sets_together_are_exact() {
     }
 }
 
+/// The sketches of C and D end below most hashes of A and B, which fit in theirs.
+#[test]
+fn sets_that_fit_in_their_sketches_are_exact_beside_others() {
+    let ranges = [0..600, 400..900, 500..5000, 0..5000];
+    let capacities = [1024, 900, 16, 64];
+    let sketches = ranges.clone().into_iter().zip(capacities);
+    let sets = sketches.map(|(range, capacity)| sketch_of(capacity, range).to_set()).collect();
+    let whole = Precision::whole(0.9999).unwrap();
+    let sample = PrefixSample::read(sets, &Expression::all(4), &whole).unwrap();
+    assert!(sample.theta() < 0.01, "{sample:?}");
+    let sets_of = |key: u64| -> u64 {
+        (0..4).filter(|set| ranges[*set].contains(&key)).map(|set| 1_u64 << set).sum()
+    };
+    for (text, is_exact) in [
+        ("A", true),
+        ("B", true),
+        ("A & B", true),
+        ("A - B", true),
+        ("A | B", true),
+        ("(A | B) & !(A & B)", true),
+        ("A & !A & C", true),
+        ("(A | B) & (A | !C) & (A | C) & (B | !A)", false),
+        ("C", false),
+        ("A & C", false),
+        ("A - C", false),
+        ("A | D", false),
+        ("!A", false),
+    ] {
+        let expression: Expression = text.parse().unwrap();
+        let truth = (0..5000).filter(|key| expression.contains(sets_of(*key))).count() as f64;
+        let got = sample.estimate(&expression);
+        assert_eq!(got.is_exact, is_exact, "{text}: {got:?}");
+        assert!(got.low <= truth && truth <= got.high, "{text}: {truth} {got:?}");
+        let part = sample.fraction(&expression, &"A | B".parse().unwrap());
+        assert!(part.low <= part.value && part.value <= part.high, "{text}: {part:?}");
+    }
+    let both = sample.fraction(&"A & B".parse().unwrap(), &"A | B".parse().unwrap());
+    assert!(both.is_exact && both.value == 200.0 / 900.0, "{both:?}");
+}
+
 /// A run that refuses to be read further than expected.
 struct Short(VecRun, usize);
 
@@ -134,9 +174,12 @@ fn sketches_come_back_from_their_bytes() {
     for capacity in [16, 1000] {
         for count in [0, 1, 15, 16, 17, 1000, 50_000] {
             let sketch = sketch_of(capacity, 0..count);
+            assert_eq!(BottomK::capacity_in(&sketch.to_bytes()), Some(capacity));
             assert_eq!(BottomK::from_bytes(&sketch.to_bytes()).unwrap(), sketch);
         }
     }
+    assert_eq!(BottomK::capacity_in(b"HFBK"), None);
+    assert_eq!(BottomK::capacity_in(&[0; 100]), None);
     // The ends of the range of hashes.
     let mut sketch = BottomK::new(16, SEED).unwrap();
     [0, 1, (1 << 40) - 1].into_iter().for_each(|hash| sketch.insert_bits(hash));

@@ -34,7 +34,7 @@ use crate::{
     key::Seed,
 };
 
-const MAGIC: [u8; 4] = *b"HFGH";
+pub(in crate::sketch) const MAGIC: [u8; 4] = *b"HFGH";
 const VERSION: u8 = 1;
 const XXH3: u8 = 1;
 const SPARSE: u8 = 1;

@@ -14,6 +14,7 @@ mod sketch;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::format::MAGIC;
 pub use self::{
     joint::joint,
     sketch::{Ghll, REGISTER_BITS},

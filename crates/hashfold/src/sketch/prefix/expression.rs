@@ -88,10 +88,26 @@ impl Expression {
         self.evaluate(of).inside
     }
 
+    /// Whether the answer depends on a set: the expression names it, or counts keys of sets that it does not name, as `!A`
+    /// does.
+    pub fn depends_on(&self, number: usize) -> bool {
+        self.0.contains(&Step::Set(number)) || self.contains(0)
+    }
+
     /// Whether the expression may count a key that none of the `ended` sets has. A contradiction such as
     /// `A & !A` is not noticed.
     pub(super) fn may_contain_without(&self, ended: u64) -> bool {
         self.evaluate(|number| Possible { outside: true, inside: ended >> number & 1 == 0 }).inside
+    }
+
+    /// Whether the sets that are known say if the expression counts a key: bit i of `known` says whether set i is known, and
+    /// of `sets` whether it has the key. A contradiction such as `A & !A` of an unknown set is not noticed.
+    pub(super) fn is_decided(&self, sets: u64, known: u64) -> bool {
+        let possible = self.evaluate(|number| {
+            let (inside, is_known) = (sets >> number & 1 == 1, known >> number & 1 == 1);
+            Possible { outside: !is_known || !inside, inside: !is_known || inside }
+        });
+        possible.inside != possible.outside
     }
 
     fn evaluate(&self, of: impl Fn(usize) -> Possible) -> Possible {
@@ -191,6 +207,9 @@ fn name(number: usize) -> String {
     }
 }
 
+/// Number of characters that messages show before and after the place of an error.
+const SHOWN_MAX: usize = 40;
+
 /// An operator, or an open parenthesis, that waits for its second operand. The later ones bind more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Waiting {
@@ -204,8 +223,12 @@ enum Waiting {
 /// A reader of expressions, by Dijkstra's two stacks.
 struct Parser<'a> {
     text: &'a str,
+    /// Offset of the token that is read, in bytes.
+    at: usize,
     steps: Vec<Step>,
     waiting: Vec<Waiting>,
+    /// Offsets of the parentheses that are open.
+    open: Vec<usize>,
     /// Whether an operand comes next.
     wants_operand: bool,
 }
@@ -216,16 +239,18 @@ impl FromStr for Expression {
     /// Reads an expression. `!` binds more than `-`, which binds more than `&`, and that more than `|`.
     ///
     /// # Errors
-    /// `Argument` if the text is not an expression, or names more than [`SETS_MAX`] sets.
+    /// `Argument` if the text is not an expression, or names more than [`SETS_MAX`] sets. The message says at which
+    /// character, and what was expected there.
     fn from_str(text: &str) -> Result<Expression> {
-        let mut parser =
-            Parser { text, steps: Vec::new(), waiting: Vec::new(), wants_operand: true };
+        let (steps, waiting, open) = (Vec::new(), Vec::new(), Vec::new());
+        let mut parser = Parser { text, at: 0, steps, waiting, open, wants_operand: true };
         let mut rest = text.trim_start();
         while let Some(first) = rest.chars().next() {
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-            let len = digits.max(first.len_utf8());
-            parser.take(first, &rest[..len])?;
-            rest = rest[len..].trim_start();
+            let (token, next) = rest.split_at(digits.max(first.len_utf8()));
+            parser.at = text.len() - rest.len();
+            parser.take(first, token)?;
+            rest = next.trim_start();
         }
         parser.end()
     }
@@ -235,25 +260,26 @@ impl Parser<'_> {
     fn take(&mut self, first: char, token: &str) -> Result<()> {
         match (first, self.wants_operand) {
             ('!', true) => self.waiting.push(Waiting::Not),
-            ('(', true) => self.waiting.push(Waiting::Parenthesis),
+            ('(', true) => {
+                self.waiting.push(Waiting::Parenthesis);
+                self.open.push(self.at);
+            }
             ('a'..='z' | 'A'..='Z', true) => {
                 self.operand((first.to_ascii_uppercase() as usize) - ('A' as usize));
             }
             ('0'..='9', true) => match token.parse::<usize>() {
                 Ok(number @ 1..=SETS_MAX) => self.operand(number - 1),
-                _ => return Err(self.wrong(&format!("a set from 1 to {SETS_MAX}"), token)),
+                _ => return Err(self.unexpected(token)),
             },
             ('|', false) => self.operator(Waiting::Or),
             ('&', false) => self.operator(Waiting::And),
             ('-' | '\\', false) => self.operator(Waiting::Minus),
-            (')', false) => {
+            (')', false) if !self.open.is_empty() => {
                 self.settle(Waiting::Or);
-                if self.waiting.pop().is_none() {
-                    return Err(self.wrong("a parenthesis that was opened", ")"));
-                }
+                self.waiting.pop();
+                self.open.pop();
             }
-            (_, true) => return Err(self.wrong("a set, ! or (", token)),
-            (_, false) => return Err(self.wrong("&, |, - or )", token)),
+            _ => return Err(self.unexpected(token)),
         }
         Ok(())
     }
@@ -283,17 +309,55 @@ impl Parser<'_> {
     }
 
     fn end(mut self) -> Result<Expression> {
-        if self.wants_operand {
-            return Err(self.wrong("a set, ! or (", "the end"));
+        self.at = self.text.trim_end().len();
+        if self.wants_operand || !self.open.is_empty() {
+            return Err(self.ended());
         }
         self.settle(Waiting::Or);
-        match self.waiting.is_empty() {
-            true => Ok(Expression(self.steps)),
-            false => Err(self.wrong(")", "the end")),
+        Ok(Expression(self.steps))
+    }
+
+    /// Makes the error for a token that is no part of an expression where it is.
+    fn unexpected(&self, token: &str) -> Error {
+        let (text, place) = (self.shown(), self.characters(self.at) + 1);
+        let token = token.escape_debug();
+        self.wrong(format!("\"{text}\", with \"{token}\" at character {place}"))
+    }
+
+    /// Makes the error for a text that ends too early.
+    fn ended(&self) -> Error {
+        match self.characters(self.at) {
+            0 => self.wrong("empty".into()),
+            last => self.wrong(format!("\"{}\", which ends after character {last}", self.shown())),
         }
     }
 
-    fn wrong(&self, expected: &str, got: &str) -> Error {
-        Error::argument("expression", expected, format!("{got} in \"{}\"", self.text))
+    fn wrong(&self, got: String) -> Error {
+        let expected = match (self.wants_operand, self.open.last()) {
+            (true, _) => format!("a set (A to Z, or 1 to {SETS_MAX}), ! or ( there"),
+            (false, None) => "&, |, - or the end there".into(),
+            (false, Some(open)) => {
+                let place = self.characters(*open) + 1;
+                format!("&, |, - or ) there; the ( at character {place} is open")
+            }
+        };
+        Error::argument("expression", expected, got)
+    }
+
+    /// Returns the number of characters before an offset.
+    fn characters(&self, end: usize) -> usize {
+        self.text[..end].chars().count()
+    }
+
+    /// Returns the text, or its part around the current offset if it is long.
+    fn shown(&self) -> String {
+        let (before, after) = self.text.trim_end().split_at(self.at);
+        let skipped = before.chars().count().saturating_sub(SHOWN_MAX);
+        let first: String = before.chars().skip(skipped).collect();
+        let last: String = after.chars().take(SHOWN_MAX).collect();
+        let cut = |is_cut: bool| if is_cut { "..." } else { "" };
+        let is_cut_after = last.len() < after.len();
+        let part = format!("{first}{last}");
+        format!("{}{}{}", cut(skipped > 0), part.escape_debug(), cut(is_cut_after))
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     error::{Error, Result, check_seed},
     io::CountingDisk,
     sketch::binomial::{success_at, trials_at},
+    work::Steps,
 };
 use std::collections::BTreeMap;
 
@@ -42,9 +43,11 @@ pub struct PrefixSample {
     /// For each combination of sets, the number of hashes below the bound that are in all of them and in
     /// no other: bit i stands for set i.
     cells: BTreeMap<u64, u64>,
+    /// The hashes from the bound on, of sets in memory that are known to their ends: as the cells.
+    beyond: BTreeMap<u64, u64>,
     /// The bound as a part of all hashes, more than 0 and up to 1.
     theta: f64,
-    /// The sets that have no hash above the bound.
+    /// The sets that are known to their ends: all of their hashes are in the cells or beyond.
     ended: u64,
     stop: Stop,
     keys_read: u64,
@@ -113,6 +116,7 @@ impl PrefixSample {
             set_count: sets.len(),
             confidence: precision.confidence,
             cells: BTreeMap::new(),
+            beyond: BTreeMap::new(),
             theta: 1.0,
             ended: 0,
             stop: Stop::End,
@@ -152,7 +156,7 @@ impl PrefixSample {
     pub fn estimate(&self, expression: &Expression) -> PrefixEstimate {
         let (matches, confidence) = (self.matches(expression), self.confidence);
         if self.is_exact(expression) {
-            let matches = matches + u64::from(self.last_is_in(expression));
+            let matches = self.all_matches(expression);
             let value = matches as f64;
             return PrefixEstimate {
                 value,
@@ -188,9 +192,9 @@ impl PrefixSample {
     pub fn fraction(&self, part: &Expression, whole: &Expression) -> PrefixEstimate {
         let both = part.clone() & whole.clone();
         let is_exact = self.is_exact(&both) && self.is_exact(whole);
-        let count = |expression: &Expression| {
-            let last = is_exact && self.last_is_in(expression);
-            self.matches(expression) + u64::from(last)
+        let count = |expression: &Expression| match is_exact {
+            true => self.all_matches(expression),
+            false => self.matches(expression),
         };
         let (matches, all) = (count(&both), count(whole));
         let (k, n, alpha) = (matches as f64, all as f64, 1.0 - self.confidence);
@@ -204,19 +208,33 @@ impl PrefixSample {
 
     /// Returns the number of hashes below the bound that an expression counts.
     fn matches(&self, expression: &Expression) -> u64 {
-        let matching = self.cells.iter().filter(|(sets, _)| expression.contains(**sets));
-        matching.map(|(_, keys)| keys).sum()
+        matches_in(&self.cells, expression)
     }
 
-    /// Whether no hash above the bound can match.
+    /// Returns the number of all hashes that an expression counts, if it is exact.
+    fn all_matches(&self, expression: &Expression) -> u64 {
+        let beyond = matches_in(&self.beyond, expression) + u64::from(self.last_is_in(expression));
+        self.matches(expression) + beyond
+    }
+
+    /// Whether the hashes that were read say how many match: others are in no set that has ended, and cannot match, and
+    /// whether those beyond the bound match does not depend on sets that are not known there.
     fn is_exact(&self, expression: &Expression) -> bool {
-        self.stop == Stop::End || !expression.may_contain_without(self.ended)
+        let is_decided = |sets: &u64| expression.is_decided(*sets, self.ended);
+        self.stop == Stop::End
+            || !expression.may_contain_without(self.ended) && self.beyond.keys().all(is_decided)
     }
 
     /// Whether an expression counts the hash at the bound.
     fn last_is_in(&self, expression: &Expression) -> bool {
         matches!(self.stop, Stop::Match { sets, .. } if expression.contains(sets))
     }
+}
+
+/// Returns the number of hashes in cells that an expression counts.
+fn matches_in(cells: &BTreeMap<u64, u64>, expression: &Expression) -> u64 {
+    let matching = cells.iter().filter(|(sets, _)| expression.contains(**sets));
+    matching.map(|(_, keys)| keys).sum()
 }
 
 /// Sets that are being read side by side.
@@ -271,9 +289,30 @@ impl<'a, 'b> Reader<'a, 'b> {
         };
         *sample.cells.entry(last).or_default() += in_last;
         sample.cells.retain(|_, keys| *keys > 0);
-        steps.finish()?;
         if let Some((hash, stop)) = bound {
             (sample.theta, sample.stop) = (self.part_below(hash), stop);
+            if *is_whole {
+                self.read_beyond(sample, &mut steps)?;
+            }
+        }
+        steps.finish()
+    }
+
+    /// Reads the sets whose ends are known, from the bound on.
+    fn read_beyond(&mut self, sample: &mut PrefixSample, steps: &mut Steps) -> Result<()> {
+        let mut cells: BTreeMap<u64, u64> = BTreeMap::new();
+        while sample.keys_read < self.precision.keys_max {
+            let known = self.cursors.iter().filter(|cursor| !cursor.is_bound);
+            let Some(low) = known.filter_map(|cursor| cursor.next).min() else { break };
+            *cells.entry(self.pass(low, sample)?).or_default() += 1;
+            steps.step()?;
+        }
+        for (sets, keys) in cells {
+            // Of the others, some hashes are known and some are not.
+            let known = sets & sample.ended;
+            if known != 0 {
+                *sample.beyond.entry(known).or_default() += keys;
+            }
         }
         Ok(())
     }
@@ -295,7 +334,7 @@ impl<'a, 'b> Reader<'a, 'b> {
     fn pass(&mut self, hash: u128, sample: &mut PrefixSample) -> Result<u64> {
         let mut sets = 0;
         for (i, cursor) in self.cursors.iter_mut().enumerate() {
-            if cursor.next == Some(hash) {
+            if cursor.next == Some(hash) && !cursor.is_bound {
                 sample.keys_read += cursor.pass()?;
                 sets |= 1 << i;
                 if cursor.is_ended() {

@@ -421,11 +421,50 @@ fn expressions_are_read_and_printed() {
         assert_eq!(expression.to_string(), printed);
         assert_eq!(text(&expression.to_string()), expression);
     }
-    for bad in
-        ["", "A B", "A &", "& A", "(A", "A)", "()", "!", "A ! B", "0", "65", "A & é", "A++B", "1a"]
-    {
+}
+
+/// Each message says where the error is, and what was expected there.
+#[test]
+fn texts_that_are_no_expressions_are_refused_with_the_place() {
+    let set = "expected a set (A to Z, or 1 to 64), ! or ( there";
+    let operator = "expected &, |, - or the end there";
+    for (bad, place, expected) in [
+        ("", "is empty", set),
+        ("  ", "is empty", set),
+        ("A B", r#"is "A B", with "B" at character 3"#, operator),
+        ("A & ", r#"is "A &", which ends after character 3"#, set),
+        ("& A", r#"with "&" at character 1"#, set),
+        ("(A", "which ends after character 2", "or ) there; the ( at character 1 is open"),
+        ("A|( B", "which ends after character 5", "or ) there; the ( at character 3 is open"),
+        ("(A 2)", r#"with "2" at character 4"#, "or ) there; the ( at character 1 is open"),
+        ("A)", r#"with ")" at character 2"#, operator),
+        ("()", r#"with ")" at character 2"#, set),
+        ("!", "which ends after character 1", set),
+        ("A ! B", r#"with "!" at character 3"#, operator),
+        ("0", r#"with "0" at character 1"#, set),
+        ("A & 65", r#"with "65" at character 5"#, set),
+        ("A & é", r#"with "é" at character 5"#, set),
+        ("é", r#"is "é", with "é" at character 1"#, set),
+        ("A++B", r#"with "+" at character 2"#, operator),
+        ("1a", r#"with "a" at character 2"#, operator),
+        ("A\u{7}", r#"is "A\u{7}", with "\u{7}" at character 2"#, operator),
+    ] {
         let error = bad.parse::<Expression>().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Argument { .. }), "{bad}: {error}");
+        let message = error.to_string();
+        assert!(message.starts_with("expression is "), "{bad}: {message}");
+        assert!(message.contains(place) && message.ends_with(expected), "{bad}: {message}");
+    }
+    let long = "A | ".repeat(1000) + "& B" + &" | C".repeat(1000);
+    let message = long.parse::<Expression>().unwrap_err().to_string();
+    assert!(message.contains("with \"&\" at character 4001") && message.len() < 300, "{message}");
+}
+
+#[test]
+fn an_expression_depends_on_the_sets_that_it_names_or_counts() {
+    for (given, sets) in [("A & C", "AC"), ("A - B", "AB"), ("!A", "ABCD"), ("!A & B", "AB")] {
+        let depends = |set: &char| text(given).depends_on(*set as usize - 'A' as usize);
+        assert_eq!("ABCD".chars().filter(depends).collect::<String>(), sets, "{given}");
     }
 }
 
