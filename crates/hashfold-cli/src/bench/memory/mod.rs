@@ -53,13 +53,13 @@ fn write_shards<T: Sync>(
     write: impl Fn(&[T]) -> hashfold::Result<()> + Sync,
 ) -> Result<f64> {
     let (mut items, mut seconds) = (items.peekable(), 0.0);
+    let write_all = |items: &[T]| items.chunks(batch).try_for_each(&write);
     while items.peek().is_some() {
         let mut shards: [Vec<T>; SHARDS] = Default::default();
         items.by_ref().take(HANDED_OVER).for_each(|(shard, item)| shards[shard].push(item));
         let (time, written) = wall_seconds(|| {
             thread::scope(|scope| {
-                let write = |items: &[T]| items.chunks(batch).try_for_each(&write);
-                let writers = shards.each_ref().map(|items| scope.spawn(|| write(items)));
+                let writers = shards.each_ref().map(|items| scope.spawn(|| write_all(items)));
                 writers.map(|writer| writer.join().expect("a writer does not panic"))
             })
         });
