@@ -5,9 +5,11 @@ use hashfold::{
     checksum::crc32c,
     codec::{Decoder, put_bytes, put_varint},
     pipeline::{
-        Aggregate, Checkpoint, Column, Events, Field, FieldKind, Parser, Pipeline, PipelineOptions,
-        Sink, Summary, TIME_MS_MAX, Value, Window, chain_touches,
+        Aggregate, Attribution, ChainDump, Chains, Checkpoint, Column, DumpSink, Events, Field,
+        FieldKind, FirstTouch, LastTouch, Linear, Parser, Pipeline, PipelineOptions, Rule, Sink,
+        Summary, TIME_MS_MAX, Test, TimeDecay, Value, Window, chain_touches,
     },
+    run::Run,
     work::MemoryBudget,
 };
 use hashfold_summarize::{
@@ -16,7 +18,10 @@ use hashfold_summarize::{
     framing::{Framer, Piece},
     scrape::answer,
 };
-use std::{path::Path, sync::LazyLock};
+use std::{
+    path::Path,
+    sync::{Arc, LazyLock},
+};
 
 /// Size of the longest event of the framing target, in bytes.
 const EVENT_BYTES_MAX: usize = 20;
@@ -80,6 +85,7 @@ fn pieces(framing: Framing, bytes: &[u8], step: usize) -> Vec<(usize, &'static s
         }
         if is_end {
             assert!(start == bytes.len() && !framer.is_skipping());
+            assert!(framer.searched_bytes() <= bytes.len() as u64);
             return found;
         }
         assert!(end - start < EVENT_BYTES_MAX + 13, "{} bytes are kept", end - start);
@@ -129,9 +135,11 @@ pub fn checkpoint(bytes: &[u8]) {
 }
 
 /// Number of input bytes of one change of a state.
-const EDIT_SIZE: usize = 3;
-/// Memory of the groups of a pipeline that takes a forged state, in bytes.
+const EDIT_SIZE: usize = 4;
+/// Memory of the groups and of the chains of a pipeline that takes a forged state, in bytes.
 const MEMORY_MAX: u64 = 1 << 20;
+/// Time by which an event of such a pipeline can be ahead, in milliseconds.
+const AHEAD_MS: i64 = 500;
 
 /// Frames of two bytes: the time of an event in 10 ms, and its text.
 struct Pairs;
@@ -164,7 +172,49 @@ impl Sink for Nothing {
     }
 }
 
-/// Starts a pipeline with a column of each kind.
+impl DumpSink for Nothing {
+    fn dump(&mut self, dump: ChainDump) -> Result<()> {
+        read(dump)
+    }
+}
+
+/// Reads all chains of a dump.
+fn read(mut dump: ChainDump) -> Result<()> {
+    while dump.advance()? {
+        chain_touches(dump.entry().value.unwrap_or_default(), dump.channels())?;
+    }
+    Ok(())
+}
+
+/// Chains of users, with a model of each kind, and a summary of their credits.
+fn chains() -> Result<Attribution> {
+    let chains = Chains {
+        conversion: vec![Rule { field: 1, test: Test::AtLeast(2) }],
+        value: Some(1),
+        age_ms_max: 1000,
+        touches_max: 3,
+        lateness_ms: 50,
+        models: vec![
+            Arc::new(FirstTouch),
+            Arc::new(LastTouch),
+            Arc::new(Linear),
+            Arc::new(TimeDecay::new(100)?),
+        ],
+        memory_bytes: MEMORY_MAX,
+        dump_ms: Some(1000),
+        ..Chains::new("c", 0, vec![0, 1])
+    };
+    // The credit is the second field behind those of events.
+    let columns = vec![Column::new("credit", Aggregate::Sum(4))];
+    let summary = Summary::new("credits", columns).group_by(vec![1]).windows(100, 100);
+    Ok(Attribution {
+        chains,
+        summaries: vec![(summary, Box::new(Nothing))],
+        dump: Some(Box::new(Nothing)),
+    })
+}
+
+/// Starts a pipeline with a column of each kind, and chains.
 fn start(checkpoint: Option<Checkpoint>, memory: &MemoryBudget) -> Result<Pipeline> {
     let fields = [("a", FieldKind::Text), ("b", FieldKind::Int), ("c", FieldKind::Float)];
     let fields = fields.map(|(name, kind)| Field::new(name, kind));
@@ -182,8 +232,13 @@ fn start(checkpoint: Option<Checkpoint>, memory: &MemoryBudget) -> Result<Pipeli
     let columns = columns.map(|aggregate| Column::new("x", aggregate)).to_vec();
     let summary = Summary::new("s", columns).group_by(vec![0]).windows(100, 0);
     let sinks: Vec<(Summary, Box<dyn Sink>)> = vec![(summary, Box::new(Nothing))];
-    let options =
-        PipelineOptions { checkpoint, memory: memory.clone(), ..PipelineOptions::default() };
+    let options = PipelineOptions {
+        checkpoint,
+        ahead_ms_max: AHEAD_MS,
+        chains: vec![chains()?],
+        memory: memory.clone(),
+        ..PipelineOptions::default()
+    };
     Pipeline::start(&fields, vec![Box::new(Pairs)], sinks, options)
 }
 
@@ -194,44 +249,58 @@ fn push(pipeline: &Pipeline, frames: &[&[u8]]) -> Result<()> {
     input.push(batch, None)
 }
 
-/// A checkpoint of such a pipeline in parts: all before the positions, the head, and the state of the summary.
-static PARTS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
+/// A checkpoint of such a pipeline in parts.
+struct Parts {
+    /// All before the positions.
+    before: Vec<u8>,
+    /// The head, the state of the summary, and that of the chains.
+    states: [Vec<u8>; 3],
+}
+
+/// A checkpoint with open windows, chains, and an event that is held.
+static PARTS: LazyLock<Parts> = LazyLock::new(|| {
     let pipeline = start(None, &MemoryBudget::unlimited()).expect("it starts");
-    push(&pipeline, &[b"\x01a", b"\x02b", b"\x0ba", b"\x0ccd"]).expect("it runs");
+    push(&pipeline, &[b"\x01a", b"\x02b", b"\x0ba", b"\x0ccd", b"\xffe"]).expect("it runs");
     let bytes = pipeline.checkpoint().expect("it runs").to_bytes();
     let (before, rest) = bytes.split_at(13);
     let mut fields = Decoder::new(rest);
-    let mut parts = || -> Result<[Vec<u8>; 3]> {
-        fields.varint()?;
-        let head = fields.sized_bytes()?.to_vec();
-        fields.varint()?;
-        Ok([before.to_vec(), head, fields.sized_bytes()?.to_vec()])
+    let mut states = || -> Result<[Vec<u8>; 3]> {
+        let mut next = || -> Result<Vec<u8>> {
+            // The number of positions, of summaries, or of chains.
+            fields.varint()?;
+            Ok(fields.sized_bytes()?.to_vec())
+        };
+        Ok([next()?, next()?, next()?])
     };
-    parts().expect("it is whole")
+    Parts { before: before.to_vec(), states: states().expect("it is whole") }
 });
 
-/// Changes of the state of a summary in a checkpoint with the right checksum: two bytes for a place, and one for it. A
-/// pipeline refuses the state, or it takes further events, ends all windows, and keeps to its memory.
+/// Changes of the head, of the state of a summary, and of the state of chains in a checkpoint with the right checksum: a byte
+/// for the part, two for a place, and one for it. A pipeline refuses the state, or it takes further events, ends all windows,
+/// and keeps to its memory.
 pub fn restored(bytes: &[u8]) {
-    let [before, head, state] = &*PARTS;
-    let mut state = state.clone();
+    let Parts { before, states } = &*PARTS;
+    let mut states = states.clone();
     for edit in bytes.chunks_exact(EDIT_SIZE) {
-        let place = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % state.len();
-        state[place] = edit[2];
+        let state = &mut states[usize::from(edit[0]) % 3];
+        let place = usize::from(u16::from_le_bytes([edit[1], edit[2]])) % state.len();
+        state[place] = edit[3];
     }
     let mut all = before.clone();
     put_varint(&mut all, 0);
-    put_bytes(&mut all, head);
-    put_varint(&mut all, 1);
-    put_bytes(&mut all, &state);
-    put_varint(&mut all, 0);
+    put_bytes(&mut all, &states[0]);
+    for state in &states[1..] {
+        put_varint(&mut all, 1);
+        put_bytes(&mut all, state);
+    }
     all.extend(crc32c(&all).to_le_bytes());
-    let checkpoint = Checkpoint::from_bytes(&all).expect("only the state is wrong");
+    let checkpoint = Checkpoint::from_bytes(&all).expect("only states are wrong");
     let memory = MemoryBudget::new(MEMORY_MAX);
     let run = || {
         let pipeline = start(Some(checkpoint), &memory)?;
-        push(&pipeline, &[b"\x0ca", b"\x0db", b"x", b"\x0ee"])?;
+        push(&pipeline, &[b"\xffe", b"\x0ca", b"\x0db", b"x", b"\x0ee"])?;
         pipeline.checkpoint()?;
+        pipeline.chains()?.into_iter().try_for_each(read)?;
         assert!(memory.reserved() <= MEMORY_MAX);
         push(&pipeline, &[b"\xffa"])?;
         pipeline.finish()

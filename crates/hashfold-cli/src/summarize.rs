@@ -13,7 +13,7 @@ use hashfold::{
     work::{Clock as _, SystemClock},
 };
 use hashfold_rows::utc;
-use hashfold_summarize::{Config, Run, StreamStats, SummarizeError, config::Stream};
+use hashfold_summarize::{Config, Run, SourceReport, StreamStats, SummarizeError, config::Stream};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf, sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -28,7 +28,8 @@ const JSON_INTERVAL: Duration = Duration::from_secs(1);
 /// Frames that are no events, and events that come too late, are counted.
 ///
 /// Runs until all files are read; with TCP addresses, until Ctrl-C or SIGTERM. Then all windows end, or, with
-/// checkpoints, stay open for the next run.
+/// checkpoints, stay open for the next run. A file that cannot be read is reported at once; the others are read, and the
+/// exit code says it at the end.
 #[derive(Args, Debug)]
 pub(crate) struct SummarizeArgs {
     /// Configuration file, in TOML
@@ -61,10 +62,29 @@ pub(crate) fn run(args: &SummarizeArgs) -> Result<Exit> {
     let has_addresses = !run.addresses().is_empty();
     let mut progress = Progress::new(args);
     let stats = run.wait(&mut |stats| progress.show(stats)).map_err(failure)?;
+    progress.show_reports(&stats);
     stats.iter().try_for_each(|stream| say_end(stream, args.json))?;
+    check_sources(&stats)?;
     // A stream from the network has no other end.
     let is_early = stop.flag().load(Relaxed) && !has_addresses;
     Ok(if is_early { Exit::Stopped } else { Exit::Done })
+}
+
+/// Fails if a source has failed.
+fn check_sources(stats: &[StreamStats]) -> Result<()> {
+    let mut errors =
+        stats.iter().flat_map(|stream| &stream.reports).filter_map(|report| match &**report {
+            SourceReport::Failed(error) => Some(error),
+            _ => None,
+        });
+    let Some(first) = errors.next() else { return Ok(()) };
+    let mut failure = failure_of(first);
+    match errors.count() {
+        0 => {}
+        1 => failure.message.push_str("; and 1 other source failed"),
+        more => failure.message.push_str(&format!("; and {more} other sources failed")),
+    }
+    Err(failure)
 }
 
 fn say_checked(config: &Config, as_json: bool) -> Result<()> {
@@ -135,15 +155,35 @@ struct Progress {
     as_json: bool,
     shown: Duration,
     frames: Vec<u64>,
+    /// Number of reports of each stream that were printed.
+    reported: Vec<usize>,
 }
 
 impl Progress {
     fn new(args: &SummarizeArgs) -> Progress {
         let (is_on, as_json) = (args.progress, args.json);
-        Progress { is_on, as_json, shown: SystemClock.now(), frames: Vec::new() }
+        let (frames, reported) = (Vec::new(), Vec::new());
+        Progress { is_on, as_json, shown: SystemClock.now(), frames, reported }
+    }
+
+    /// Prints what happened to sources since the last call.
+    fn show_reports(&mut self, streams: &[StreamStats]) {
+        self.reported.resize(streams.len(), 0);
+        for (stream, shown) in streams.iter().zip(&mut self.reported) {
+            for report in &stream.reports[*shown..] {
+                if self.as_json {
+                    // A closed pipe does not end the run.
+                    let _ = write_line(report_json(&stream.name, report));
+                } else {
+                    write_note(format_args!("{}: {report}", stream.name));
+                }
+            }
+            *shown = stream.reports.len();
+        }
     }
 
     fn show(&mut self, streams: &[StreamStats]) {
+        self.show_reports(streams);
         let now = SystemClock.now();
         let interval = if self.as_json { JSON_INTERVAL } else { LINE_INTERVAL };
         if !self.is_on || now - self.shown < interval {
@@ -162,6 +202,17 @@ impl Progress {
             } else {
                 write_note(progress_line(stream, rate));
             }
+        }
+    }
+}
+
+fn report_json(stream: &str, report: &SourceReport) -> Value {
+    match report {
+        SourceReport::Replaced { file, offset } => json!({
+            "event": "replaced", "stream": stream, "file": file.display().to_string(), "offset": offset,
+        }),
+        other => {
+            json!({ "event": "source_failed", "stream": stream, "error": other.to_string() })
         }
     }
 }
@@ -229,7 +280,7 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
         return write_line(json!({
             "event": "summarized", "stream": stream.name, "frames": totals.frames, "bytes": totals.bytes,
             "events": totals.events, "rejected": totals.rejected, "ahead": totals.ahead,
-            "unrouted": totals.unrouted, "failed_connections": stream.failed_connections,
+            "held": totals.held, "unrouted": totals.unrouted, "failed_connections": stream.failed_connections,
             "unread_bytes": stream.unread_bytes,
             "summaries": summaries.map(|(name, stats)| summary_json(name, stats)).collect::<Vec<_>>(),
             "chains": chains(stream).map(chains_json).collect::<Vec<_>>(),
@@ -238,6 +289,7 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
     let mut line = format!("{}: {}", stream.name, units::counted(totals.events, "event", "events"));
     put_count(&mut line, totals.rejected, "rejected");
     put_count(&mut line, totals.ahead, "too far ahead");
+    put_count(&mut line, totals.held, "far ahead and held for the next run");
     put_count(&mut line, totals.unrouted, "in no summary");
     put_count(&mut line, stream.failed_connections as u64, "connections failed");
     put_count(&mut line, stream.unread_bytes, "bytes of an unfinished event left for the next run");
@@ -257,6 +309,7 @@ fn say_summary(name: &str, stats: &SummaryStats, (one, many): (&str, &str)) -> R
     );
     put_count(&mut line, stats.late, "late");
     put_count(&mut line, stats.no_group, "beyond the groups or the memory allowed");
+    put_count(&mut line, stats.overflows, "sums null since they are beyond 64 bits");
     put_count(&mut line, stats.open_windows, "windows open");
     write_line(line)
 }
@@ -308,16 +361,20 @@ fn put_count(line: &mut String, count: u64, what: &str) {
 fn summary_json(name: &str, stats: &SummaryStats) -> Value {
     json!({
         "name": name, "events": stats.events, "late": stats.late, "no_group": stats.no_group,
-        "windows": stats.windows, "groups": stats.groups, "open_windows": stats.open_windows,
+        "windows": stats.windows, "groups": stats.groups, "overflows": stats.overflows,
+        "open_windows": stats.open_windows,
     })
 }
 
 /// Returns the failure for a run that does not start, or ends early.
 pub(crate) fn failure(error: SummarizeError) -> Failure {
+    failure_of(&error)
+}
+
+fn failure_of(error: &SummarizeError) -> Failure {
     match error {
-        SummarizeError::Data(error) => error.into(),
-        SummarizeError::Io { place, action, source } => Failure::io(place, action, &source),
-        SummarizeError::Input { file, message } => Failure::input(file.display(), message),
+        SummarizeError::Data(error) => error.clone().into(),
+        SummarizeError::Io { place, action, source } => Failure::io(place, action, source),
         other => Failure::usage(other.to_string()),
     }
 }

@@ -6,6 +6,8 @@ use std::io::Write as _;
 const SECONDS_A_DAY: i64 = 86_400;
 const DAYS_AN_ERA: i64 = 146_097;
 const DAYS_BEFORE_1970: i64 = 719_468;
+/// Size of a date such as `2026-01-31`.
+const DATE_BYTES: usize = 10;
 
 /// `2026-01-31T12:00:00Z`, from seconds since 1970.
 pub fn utc(seconds: u64) -> String {
@@ -78,20 +80,66 @@ pub(crate) fn parse_timestamp(text: &[u8], unit: Unit) -> Option<(i64, bool)> {
     Some((count, utc))
 }
 
-/// Returns the milliseconds since 1970 of a time as in RFC 3339, `2026-01-31T12:00:00.123456+01:00`; without an
-/// offset, the time is in UTC. `None` if the text is no time, or not between the years 1678 and 2261.
+/// Returns the milliseconds since 1970 of a time as in RFC 3339, `2026-01-31T12:00:00.123456+01:00`, between the years 0000
+/// and 9999. A space may stand in place of the T; finer parts than milliseconds are cut off. A leap second, `23:59:60` in
+/// UTC, is in the second before it, so that it is in its day. `None` if the text is no such time, or has no zone.
 pub fn unix_ms(text: &[u8]) -> Option<i64> {
-    const NANOSECONDS_A_MS: i64 = 1_000_000;
-    let (text, offset_s) = match text {
-        [local @ .., sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] if local.len() > 10 => {
+    let (local, offset_s) = split_offset(text)?;
+    local_ms(local, offset_s)
+}
+
+/// Returns the milliseconds since 1970 of a time as [`unix_ms`] reads it, or of one without a zone, which is in UTC.
+pub fn unix_ms_or_utc(text: &[u8]) -> Option<i64> {
+    let (local, offset_s) = split_offset(text).unwrap_or((text, 0));
+    local_ms(local, offset_s)
+}
+
+/// Splits the zone off a time: what is before it, and its offset from UTC in seconds.
+fn split_offset(text: &[u8]) -> Option<(&[u8], i64)> {
+    match text {
+        [local @ .., b'Z' | b'z'] => Some((local, 0)),
+        // A date has the same signs.
+        [local @ .., sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] if local.len() > DATE_BYTES => {
             let (hours, minutes) = (number(&[*h1, *h2])?, number(&[*m1, *m2])?);
+            if hours > 23 || minutes > 59 {
+                return None;
+            }
             let offset_s = hours * 3600 + minutes * 60;
-            (local, if *sign == b'-' { -offset_s } else { offset_s })
+            Some((local, if *sign == b'-' { -offset_s } else { offset_s }))
         }
-        _ => (text, 0),
+        _ => None,
+    }
+}
+
+/// Returns the milliseconds since 1970 of a time without its zone, whose offset from UTC is given.
+fn local_ms(local: &[u8], offset_s: i64) -> Option<i64> {
+    let (date, time) = local.split_at_checked(DATE_BYTES)?;
+    let [b'T' | b't' | b' ', h1, h2, b':', m1, m2, b':', s1, s2, fraction @ ..] = time else {
+        return None;
     };
-    let (count, _) = parse_timestamp(text, Unit::Nanosecond)?;
-    Some(count.div_euclid(NANOSECONDS_A_MS) - offset_s * 1000)
+    let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*m1, *m2])?, number(&[*s1, *s2])?);
+    let has_sign = !date[0].is_ascii_digit();
+    if has_sign || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let seconds = i64::from(parse_date(date)?) * SECONDS_A_DAY + hour * 3600 + minute * 60;
+    let seconds = seconds + second.min(59) - offset_s;
+    if second == 60 && seconds.rem_euclid(SECONDS_A_DAY) != SECONDS_A_DAY - 1 {
+        return None;
+    }
+    Some(seconds * 1000 + fraction_ms(fraction)?)
+}
+
+/// Returns the milliseconds of a fraction of a second, `.5`, of any number of digits.
+fn fraction_ms(text: &[u8]) -> Option<i64> {
+    let digits = match text {
+        [] => return Some(0),
+        [b'.', digits @ ..] if !digits.is_empty() => digits,
+        _ => return None,
+    };
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    let three = digits.iter().chain(b"000").take(3);
+    is_number.then(|| three.fold(0, |value, digit| value * 10 + i64::from(*digit - b'0')))
 }
 
 /// Returns the fraction of a second, `.5`, in units of `digits` decimal digits.
@@ -167,17 +215,70 @@ mod tests {
         );
     }
 
+    #[track_caller]
+    fn check(text: &str, expected: Option<i64>) {
+        assert_eq!(unix_ms(text.as_bytes()), expected, "{text}");
+        assert_eq!(unix_ms_or_utc(text.as_bytes()), expected, "{text}");
+    }
+
     #[test]
     fn times_with_offsets_are_counted_from_1970() {
-        let check = |text: &str, expected| assert_eq!(unix_ms(text.as_bytes()), expected, "{text}");
         check("1970-01-01T00:00:01Z", Some(1000));
-        check("1970-01-01 00:00:01.2345678", Some(1234));
+        check("1970-01-01t00:00:01z", Some(1000));
+        check("1970-01-01 00:00:01.2345678901Z", Some(1234));
+        check("1970-01-01T00:00:00.07Z", Some(70));
         check("1970-01-01T01:00:00+01:00", Some(0));
         check("1969-12-31T23:30:00.5-00:30", Some(500));
-        for bad in ["", "+01:00", "1970-01-01", "1970-01-01T00:00:00+1:00", "9999-01-01T00:00:00Z"]
-        {
+        check("1969-12-31T23:59:59.9999Z", Some(-1));
+        check("0000-01-01T00:00:00Z", Some(-62_167_219_200_000));
+        check("9999-12-31T23:59:59.999Z", Some(253_402_300_799_999));
+        for bad in [
+            "",
+            "Z",
+            "+01:00",
+            "1970-01-01Z",
+            "1970-01-01T00:00:00+1:00",
+            "1970-01-01T00:00:00+24:00",
+            "1970-01-01T00:00:00+00:60",
+            "1970-01-01T24:00:00Z",
+            "1970-01-01T00:60:00Z",
+            "1970-01-01T00:00:61Z",
+            "1970-02-29T00:00:00Z",
+            "1970-01-01T00:00:00.Z",
+            "1970-01-01T00:00:00.5xZ",
+            "1970-01-01T00:00Z",
+            "-970-01-01T00:00:00Z",
+            "10000-01-01T00:00:00Z",
+            "1970-01-01T00:00:00ZZ",
+        ] {
             check(bad, None);
         }
+    }
+
+    /// A local time cannot be told from one in UTC: it is refused unless it is known to be in UTC.
+    #[test]
+    fn times_without_a_zone_are_read_only_as_utc() {
+        for (text, expected) in [
+            ("1970-01-01T00:00:01", 1000),
+            ("1970-01-01 00:00:01.5", 1500),
+            ("9999-01-01T00:00:00", 253_370_764_800_000),
+        ] {
+            assert_eq!(unix_ms(text.as_bytes()), None, "{text}");
+            assert_eq!(unix_ms_or_utc(text.as_bytes()), Some(expected), "{text}");
+        }
+    }
+
+    /// The second stays in its minute, hour and day.
+    #[test]
+    fn a_leap_second_is_the_second_before_it() {
+        let end_of_2016 = 1_483_228_799_000;
+        check("2016-12-31T23:59:59Z", Some(end_of_2016));
+        check("2016-12-31T23:59:60Z", Some(end_of_2016));
+        check("2016-12-31T23:59:60.25Z", Some(end_of_2016 + 250));
+        check("2016-12-31T15:59:60-08:00", Some(end_of_2016));
+        check("2017-01-01T00:59:60+01:00", Some(end_of_2016));
+        check("2016-12-31T12:00:60Z", None);
+        check("2016-12-31T23:59:60+01:00", None);
     }
 
     #[test]

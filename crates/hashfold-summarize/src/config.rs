@@ -26,6 +26,8 @@ const EVENT_BYTES_LIMIT: u64 = 64 << 20;
 const CLIENTS_MAX: usize = 64;
 /// Time between two checkpoints unless the file says otherwise, in milliseconds.
 const CHECKPOINT_MS: i64 = 10_000;
+/// Time after which a sender is idle unless the file says otherwise, in milliseconds: a minute.
+const IDLE_MS: i64 = 60_000;
 /// Time by which an event can be ahead unless the file says otherwise, in milliseconds: a day.
 const AHEAD_MS: i64 = 86_400_000;
 
@@ -40,6 +42,8 @@ pub struct Config {
     pub checkpoint_ms: u64,
     /// Folder of rejected frames, a file for each stream; without it, they are only counted.
     pub rejected: Option<PathBuf>,
+    /// What becomes of the run when a source fails.
+    pub on_source_failure: OnSourceFailure,
     /// Limit of the memory of groups in windows that have not ended, of all streams together, in bytes.
     pub memory: Option<u64>,
     /// File of the figures of the run, in the text format of Prometheus.
@@ -77,8 +81,10 @@ pub struct Stream {
     pub workers: usize,
     /// Number of batches between sources and summaries.
     pub batches: usize,
-    /// Maximum time by which an event can be ahead of the clock, in milliseconds.
+    /// Maximum time by which an event can be ahead of the clock and of other senders, in milliseconds.
     pub ahead_ms_max: i64,
+    /// Time without events after which no other sender waits for a connection, in milliseconds.
+    pub idle_ms_max: i64,
     /// The time of events; 0 for all without it.
     pub time: Option<TimeField>,
     /// Fields of events.
@@ -155,8 +161,21 @@ pub enum TimeFormat {
     Us,
     /// Nanoseconds since 1970.
     Ns,
-    /// A text as in RFC 3339.
+    /// A text as in RFC 3339, with its zone.
     Rfc3339,
+    /// A text as in RFC 3339, which is in UTC if it has no zone.
+    Utc,
+}
+
+/// What becomes of a run when one of its files, or standard input, cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnSourceFailure {
+    /// The other sources and streams go on, and the run fails at its end.
+    #[default]
+    Continue,
+    /// The run ends with the error.
+    Stop,
 }
 
 /// Outputs of windows.
@@ -177,6 +196,8 @@ struct File {
     checkpoints: Option<PathBuf>,
     checkpoint_interval: Option<DurationMs>,
     rejected: Option<PathBuf>,
+    #[serde(default)]
+    on_source_failure: OnSourceFailure,
     memory: Option<Size>,
     metrics_file: Option<PathBuf>,
     metrics_listen: Option<SocketAddr>,
@@ -210,6 +231,7 @@ struct StreamEntry {
     workers: Option<usize>,
     batches: Option<usize>,
     ahead: Option<DurationMs>,
+    idle: Option<DurationMs>,
     time: Option<TimeField>,
     fields: BTreeMap<String, FieldEntry>,
 }
@@ -331,6 +353,7 @@ impl File {
             checkpoints: self.checkpoints.map(|path| folder.join(path)),
             checkpoint_ms,
             rejected: self.rejected.map(|path| folder.join(path)),
+            on_source_failure: self.on_source_failure,
             memory,
             metrics_file: self.metrics_file.map(|path| folder.join(path)),
             metrics_listen: self.metrics_listen,
@@ -454,6 +477,7 @@ impl StreamEntry {
             workers: within("workers", self.workers.unwrap_or(1), THREADS_MAX)?,
             batches: within("batches", self.batches.unwrap_or(32), BATCHES_MAX)?,
             ahead_ms_max: self.ahead.map_or(AHEAD_MS, |ahead| ahead.0),
+            idle_ms_max: self.idle.map_or(IDLE_MS, |idle| idle.0),
             time: self.time,
             fields,
             from,

@@ -1,6 +1,6 @@
 //! Why a run does not start, or ends early.
 
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, io};
 
 /// The reason why a run does not start, or ends early.
 #[derive(Debug)]
@@ -24,13 +24,6 @@ pub enum SummarizeError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// An input is not the one that a checkpoint was made with.
-    Input {
-        /// The file.
-        file: PathBuf,
-        /// The expectation, and what was found.
-        message: String,
-    },
 }
 
 impl fmt::Display for SummarizeError {
@@ -41,7 +34,6 @@ impl fmt::Display for SummarizeError {
             SummarizeError::Io { place, action, source } => {
                 write!(f, "{place}: cannot {action}: {source}")
             }
-            SummarizeError::Input { file, message } => write!(f, "{}: {message}", file.display()),
         }
     }
 }

@@ -20,6 +20,10 @@ pub struct Framer {
     ending: Ending,
     /// The rest of an event that is too long.
     skip: Skip,
+    /// Number of bytes at the front that were searched for an LF, so that none is searched twice.
+    searched: usize,
+    /// Number of all bytes that were searched.
+    searched_total: u64,
 }
 
 /// What an event without its end is, when there will be no more bytes.
@@ -60,7 +64,8 @@ pub enum Piece<'a> {
 impl Framer {
     /// Makes a splitter. Events of more than `bytes_max` bytes are rejected.
     pub fn new(framing: Framing, bytes_max: usize) -> Framer {
-        Framer { framing, bytes_max, ending: Ending::default(), skip: Skip::Nothing }
+        let (ending, skip) = (Ending::default(), Skip::Nothing);
+        Framer { framing, bytes_max, ending, skip, searched: 0, searched_total: 0 }
     }
 
     /// Sets what an event without its end is.
@@ -74,6 +79,12 @@ impl Framer {
         self.bytes_max
     }
 
+    /// Returns the number of bytes that were searched for the end of a line: never more than were shown, however small the
+    /// pieces are in which they come.
+    pub fn searched_bytes(&self) -> u64 {
+        self.searched_total
+    }
+
     /// Whether the last bytes were of an event that goes on and is skipped. A reader cannot begin there.
     pub fn is_skipping(&self) -> bool {
         self.skip != Skip::Nothing
@@ -85,20 +96,33 @@ impl Framer {
     ///
     /// With at least `bytes_max` + 13 bytes, the result is never `None`.
     pub fn next<'a>(&mut self, bytes: &'a [u8], is_end: bool) -> Option<(usize, Piece<'a>)> {
-        if self.is_skipping() {
-            return self.skip(bytes, is_end);
-        }
-        match (self.framing, bytes.first()?) {
-            (Framing::Octets, b'0'..=b'9') => self.counted(bytes, is_end),
-            (Framing::Octets | Framing::Lines, _) => self.line(bytes, is_end),
-        }
+        let next = match (self.framing, bytes.first()) {
+            _ if self.is_skipping() => self.skip(bytes, is_end),
+            (_, None) => None,
+            (Framing::Octets, Some(b'0'..=b'9')) => self.counted(bytes, is_end),
+            (Framing::Octets | Framing::Lines, Some(_)) => self.line(bytes, is_end),
+        };
+        let consumed = next.as_ref().map_or(0, |(consumed, _)| *consumed);
+        self.searched = self.searched.saturating_sub(consumed);
+        next
+    }
+
+    /// Returns the place of the first LF. Bytes that were shown before are not searched again.
+    fn find_end(&mut self, bytes: &[u8]) -> Option<usize> {
+        let new = bytes.get(self.searched..).unwrap_or_default();
+        let found = memchr(b'\n', new);
+        let searched = found.map_or(new.len(), |end| end + 1);
+        self.searched_total += searched as u64;
+        let end = found.map(|end| self.searched + end);
+        self.searched += searched;
+        end
     }
 
     /// Skips the rest of an event that is too long.
     fn skip(&mut self, bytes: &[u8], is_end: bool) -> Option<(usize, Piece<'static>)> {
         let consumed = match self.skip {
             Skip::Nothing => 0,
-            Skip::Line => match memchr(b'\n', bytes) {
+            Skip::Line => match self.find_end(bytes) {
                 Some(end) => {
                     self.skip = Skip::Nothing;
                     end + 1
@@ -118,7 +142,7 @@ impl Framer {
     }
 
     fn line<'a>(&mut self, bytes: &'a [u8], is_end: bool) -> Option<(usize, Piece<'a>)> {
-        let (line, consumed) = match memchr(b'\n', bytes) {
+        let (line, consumed) = match self.find_end(bytes) {
             Some(end) => (&bytes[..end], end + 1),
             None if bytes.len() > self.bytes_max + 1 => {
                 let beginning = beginning(bytes);

@@ -9,6 +9,7 @@
 //! [`Run`] is all streams of a [`Config`]. Bytes from files and from the network are hostile: no
 //! frame, envelope or event causes a panic, recursion or an allocation by a number that it has.
 
+mod beginning;
 #[cfg(test)]
 mod chain_tests;
 mod chains;
@@ -26,6 +27,7 @@ mod parse;
 mod publisher;
 mod range;
 mod rejected;
+mod report;
 mod rows;
 mod rule;
 mod run;
@@ -44,5 +46,6 @@ pub use self::{
     error::SummarizeError,
     json::JsonParser,
     parse::FrameParser,
+    report::SourceReport,
     run::{Run, StreamStats},
 };

@@ -1,8 +1,11 @@
 //! The figures of a run in the text format of Prometheus, for a file and for a port.
 
-use crate::run::StreamStats;
+use crate::{report::SourceReport, run::StreamStats};
 use hashfold::pipeline::{ChainsStats, SummaryStats};
-use std::fmt::{Display, Write as _};
+use std::{
+    fmt::{Display, Write as _},
+    sync::Arc,
+};
 
 /// The kind of a figure: a number that only grows while a run lasts, or one of this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +103,10 @@ fn totals(text: &mut Text, streams: &[StreamStats]) {
     add("input_bytes_total", Counter, help, |it| it.stats.totals.bytes);
     add("events_total", Counter, "Frames that were parsed.", |it| it.stats.totals.events);
     add("rejected_total", Counter, "Frames that are no events.", |it| it.stats.totals.rejected);
-    let help = "Events whose time is too far ahead of the clock.";
+    let help = "Events that were refused since their time is too far ahead.";
     add("events_ahead_total", Counter, help, |it| it.stats.totals.ahead);
+    let help = "Events that are held until it is known whether their times are right.";
+    add("events_held", Gauge, help, |it| it.stats.totals.held);
     let help = "Events that neither summaries nor chains take.";
     add("events_unrouted_total", Counter, help, |it| it.stats.totals.unrouted);
     add("connections", Gauge, "Connections that are open.", |it| it.connections as u64);
@@ -109,6 +114,11 @@ fn totals(text: &mut Text, streams: &[StreamStats]) {
     add("connections_failed_total", Counter, help, |it| it.failed_connections as u64);
     let help = "Bytes of unfinished events at the ends of files, which are left for the next run.";
     add("unread_bytes", Gauge, help, |it| it.unread_bytes);
+    let help = "Files and standard input that cannot be read any further.";
+    add("sources_failed_total", Counter, help, |it| {
+        let is_failed = |report: &&Arc<SourceReport>| matches!(***report, SourceReport::Failed(_));
+        it.reports.iter().filter(is_failed).count() as u64
+    });
 }
 
 fn summaries(text: &mut Text, streams: &[StreamStats]) {
@@ -131,6 +141,8 @@ fn summaries(text: &mut Text, streams: &[StreamStats]) {
     add("summary_late_total", Counter, help, |it| it.late);
     let help = "Events without room: too many groups, too long a group, or no memory left.";
     add("summary_no_group_total", Counter, help, |it| it.no_group);
+    let help = "Sums in windows that ended which are null since they are beyond 64 bits.";
+    add("summary_overflows_total", Counter, help, |it| it.overflows);
     add("windows_total", Counter, "Windows that ended.", |it| it.windows);
     add("groups_total", Counter, "Groups in windows that ended.", |it| it.groups);
     add("open_windows", Gauge, "Windows that are open.", |it| it.open_windows);

@@ -2,20 +2,22 @@
 
 use crate::{
     checkpoint,
-    config::{Config, OutputKind, Stream},
+    config::{Config, OnSourceFailure, OutputKind, Stream},
     error::SummarizeError,
     framing::Ending,
     parse::FrameParser,
     publisher::Publisher,
     rejected::RejectedFile,
+    report::{Reports, SourceReport},
     sinks::Place,
-    source::{End, Source},
+    source::{End, OpenFile, Source},
     tcp::{self, Connections},
 };
 use hashfold::{
     Env,
     pipeline::{
-        Checkpoint, Input, Parser, Pipeline, PipelineOptions, RejectedSink, Stats, Summary,
+        Checkpoint, Input, Parser, Pipeline, PipelineOptions, Position, RejectedSink, SourceId,
+        Stats, Summary,
     },
     work::MemoryBudget,
 };
@@ -34,6 +36,9 @@ use std::{
 /// Time between two looks at the sources.
 const TICK: Duration = Duration::from_millis(20);
 
+/// Time between two moments when idle senders are looked for.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The figures of a stream.
 #[derive(Clone, Debug)]
 pub struct StreamStats {
@@ -51,6 +56,8 @@ pub struct StreamStats {
     pub failed_connections: usize,
     /// Bytes at the ends of files that are left for the next run: of an event without its end, in a run with checkpoints.
     pub unread_bytes: u64,
+    /// What happened to its sources, in order.
+    pub reports: Vec<Arc<SourceReport>>,
 }
 
 /// A run of all streams. [`Run::wait`] returns when it ends.
@@ -83,6 +90,9 @@ struct Lane {
     reading: Arc<AtomicUsize>,
     /// Bytes at the ends of files that are left for the next run.
     unread_bytes: Arc<AtomicU64>,
+    reports: Arc<Reports>,
+    on_failure: OnSourceFailure,
+    /// The first failure of a source, if that ends the run.
     failure: Arc<Mutex<Option<SummarizeError>>>,
 }
 
@@ -142,11 +152,11 @@ impl Run {
     }
 
     /// Waits until all files are read and, if the configuration has addresses, until the run is to stop. Calls `tick` with
-    /// figures meanwhile. Then all windows end. With checkpoints, a run that is stopped leaves its open windows in
-    /// them instead.
+    /// figures meanwhile. Then all windows end. With checkpoints, a run that is stopped, and a stream with a source that has
+    /// failed, leave their open windows in them instead.
     ///
     /// # Errors
-    /// The first error of a source or a pipeline.
+    /// The first error of a pipeline. Those of sources are in the figures, unless the configuration says that they end the run.
     pub fn wait(
         mut self,
         tick: &mut dyn FnMut(&[StreamStats]),
@@ -171,6 +181,7 @@ impl Run {
     ) -> Result<(), SummarizeError> {
         let interval = Duration::from_millis(self.checkpoint_ms);
         let mut next = self.env.clock.now() + interval;
+        let mut next_idle = self.env.clock.now() + IDLE_INTERVAL;
         loop {
             *last = self.lanes.iter().map(Lane::stats).collect();
             self.publisher.publish(last);
@@ -184,6 +195,10 @@ impl Run {
             if self.env.clock.now() >= next {
                 self.lanes.iter().try_for_each(|lane| lane.save(&self.env))?;
                 next = self.env.clock.now() + interval;
+            }
+            if self.env.clock.now() >= next_idle {
+                self.lanes.iter().try_for_each(Lane::pass_time)?;
+                next_idle = self.env.clock.now() + IDLE_INTERVAL;
             }
             self.env.clock.sleep(TICK);
         }
@@ -226,6 +241,8 @@ impl Lane {
             threads: Vec::new(),
             reading: Arc::default(),
             unread_bytes: Arc::default(),
+            reports: Arc::default(),
+            on_failure: config.on_source_failure,
             failure: Arc::default(),
         };
         if !continues {
@@ -249,20 +266,27 @@ impl Lane {
 
     fn read_files(
         &mut self,
-        positions: Vec<u64>,
+        positions: Vec<Position>,
         stop: &Arc<AtomicBool>,
     ) -> Result<(), SummarizeError> {
         if self.stream.files.is_empty() {
             return Ok(());
         }
-        let (stream, input, stop) = (self.stream.clone(), self.pipeline.input(), stop.clone());
+        let files = Files {
+            stream: self.stream.clone(),
+            // The next run reads the rest of an event, if there is one.
+            ending: if self.checkpoint.is_some() { Ending::Left } else { Ending::Event },
+            input: self.pipeline.input(),
+            positions,
+            stop: stop.clone(),
+            reports: self.reports.clone(),
+            on_failure: self.on_failure,
+        };
         let (reading, failure) = (self.reading.clone(), self.failure.clone());
         let unread_bytes = self.unread_bytes.clone();
-        // The next run reads the rest of an event, if there is one.
-        let ending = if self.checkpoint.is_some() { Ending::Left } else { Ending::Event };
         reading.fetch_add(1, Ordering::SeqCst);
         self.spawn(move || {
-            match read_files((&stream, ending), &input, &positions, &stop) {
+            match files.read() {
                 Ok(unread) => unread_bytes.store(unread, Ordering::Relaxed),
                 Err(error) => {
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -311,7 +335,16 @@ impl Lane {
             connections: self.connections.open.load(Ordering::Relaxed),
             failed_connections: self.connections.failed.load(Ordering::Relaxed),
             unread_bytes: self.unread_bytes.load(Ordering::Relaxed),
+            reports: self.reports.all(),
         }
+    }
+
+    /// Lets windows end that wait for senders who are silent.
+    fn pass_time(&self) -> Result<(), SummarizeError> {
+        if !self.stream.listen.is_empty() {
+            self.pipeline.pass_time()?;
+        }
+        Ok(())
     }
 
     /// Writes a checkpoint, if there is a folder for them.
@@ -331,7 +364,9 @@ impl Lane {
             }
         }
         self.check()?;
-        if !is_stopped || self.checkpoint.is_none() {
+        let is_failed = |report: &Arc<SourceReport>| matches!(**report, SourceReport::Failed(_));
+        let goes_on = is_stopped || self.reports.all().iter().any(is_failed);
+        if !goes_on || self.checkpoint.is_none() {
             self.pipeline.end_windows()?;
         }
         self.save(env)?;
@@ -366,6 +401,7 @@ fn pipeline(
         workers: stream.workers,
         batches: stream.batches,
         ahead_ms_max: stream.ahead_ms_max,
+        idle_ms_max: stream.idle_ms_max,
         chains: place.chains(stream),
         sources: stream.files.len(),
         checkpoint,
@@ -377,24 +413,55 @@ fn pipeline(
     Ok(Pipeline::start(&stream.fields, parsers.collect(), sinks, options)?)
 }
 
-/// Reads all files, one after the other. Returns the number of bytes that are left.
-fn read_files(
-    (stream, ending): (&Stream, Ending),
-    input: &Input,
-    positions: &[u64],
-    stop: &AtomicBool,
-) -> Result<u64, SummarizeError> {
-    let mut unread = 0;
-    for (number, file) in stream.files.iter().enumerate() {
-        let mut source = Source::new(stream, input, stop).ending(ending);
-        let end = match file {
-            Some(path) => source.file(path, number, positions.get(number).copied().unwrap_or(0))?,
-            None => source.read(&mut io::stdin().lock(), "standard input")?,
-        };
-        match end {
-            End::Whole { unread_bytes } => unread += unread_bytes,
-            End::Stopped => break,
+/// The files of a stream, and what reading them needs.
+struct Files {
+    stream: Stream,
+    ending: Ending,
+    input: Input,
+    positions: Vec<Position>,
+    stop: Arc<AtomicBool>,
+    reports: Arc<Reports>,
+    on_failure: OnSourceFailure,
+}
+
+impl Files {
+    /// Reads all files, one after the other; one that cannot be read is reported. Returns the number of bytes that are left.
+    fn read(&self) -> Result<u64, SummarizeError> {
+        let has_others = !self.stream.listen.is_empty();
+        if has_others {
+            // Connections wait for the first event.
+            self.input.push(self.input.batch()?, None)?;
         }
+        let mut unread = 0;
+        for number in 0..self.stream.files.len() {
+            match self.read_one(number) {
+                Ok(End::Whole { unread_bytes }) => unread += unread_bytes,
+                Ok(End::Stopped) => break,
+                // All sources see the failure of a pipeline.
+                Err(error @ SummarizeError::Data(_)) => return Err(error),
+                Err(error) if self.on_failure == OnSourceFailure::Stop => return Err(error),
+                Err(error) => self.reports.add(SourceReport::Failed(error)),
+            }
+        }
+        if has_others {
+            self.input.close(SourceId::MAIN)?;
+        }
+        Ok(unread)
     }
-    Ok(unread)
+
+    fn read_one(&self, number: usize) -> Result<End, SummarizeError> {
+        let mut source = Source::new(&self.stream, &self.input, &self.stop).ending(self.ending);
+        let Some(path) = &self.stream.files[number] else {
+            return source.read(&mut io::stdin().lock(), "standard input");
+        };
+        let from = self.positions.get(number).copied().unwrap_or_default();
+        let file = OpenFile::open(path, from)?;
+        if file.is_replaced {
+            let (file, offset) = (path.clone(), from.offset);
+            self.reports.add(SourceReport::Replaced { file, offset });
+            // For the next run, also if there is no event yet.
+            self.input.push(self.input.batch()?, Some((number, Position::default())))?;
+        }
+        source.file(file, number)
+    }
 }

@@ -2,13 +2,14 @@
 
 use crate::config::TimeFormat;
 use hashfold::pipeline::{FieldKind, TIME_MS_MAX, Value};
-use hashfold_rows::unix_ms;
+use hashfold_rows::{unix_ms, unix_ms_or_utc};
 
 /// Why a field of numbers is wrong.
 pub(crate) const NO_INT: &str = "a field is no integer of 64 bits";
 pub(crate) const NO_FLOAT: &str = "a field is no finite number";
 pub(crate) const NO_TEXT: &str = "a field is no text";
 pub(crate) const NO_TIME: &str = "the time is missing or wrong";
+pub(crate) const NO_ZONE: &str = "the time has no zone, such as Z for UTC";
 
 /// Returns the value of a field from its text; empty text is null.
 pub(crate) fn of_text(kind: FieldKind, text: &[u8]) -> Result<Value<'_>, &'static str> {
@@ -31,7 +32,11 @@ fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
 /// Returns the time in milliseconds since 1970 from its text.
 pub(crate) fn time_of_text(format: TimeFormat, text: &[u8]) -> Result<i64, &'static str> {
     match format {
-        TimeFormat::Rfc3339 => check_time(unix_ms(text)),
+        TimeFormat::Rfc3339 => match unix_ms(text) {
+            None if unix_ms_or_utc(text).is_some() => Err(NO_ZONE),
+            time_ms => check_time(time_ms),
+        },
+        TimeFormat::Utc => check_time(unix_ms_or_utc(text)),
         _ => match parse::<i64>(text) {
             Some(count) => time_of_int(format, count),
             None if format == TimeFormat::S => {
@@ -49,7 +54,7 @@ pub(crate) fn time_of_int(format: TimeFormat, count: i64) -> Result<i64, &'stati
         TimeFormat::Ms => Some(count),
         TimeFormat::Us => Some(count.div_euclid(1000)),
         TimeFormat::Ns => Some(count.div_euclid(1_000_000)),
-        TimeFormat::Rfc3339 => None,
+        TimeFormat::Rfc3339 | TimeFormat::Utc => None,
     })
 }
 

@@ -1,12 +1,13 @@
 //! Sources: bytes to frames, and frames to batches.
 
 use crate::{
+    beginning::FirstBytes,
     config::Stream,
     error::SummarizeError,
     framing::{Ending, Framer, Piece},
 };
 use hashfold::{
-    pipeline::{Batch, Input},
+    pipeline::{Batch, Input, Position, SourceId},
     work::{Clock as _, SystemClock},
 };
 use std::{
@@ -35,6 +36,43 @@ pub(crate) enum End {
     Stopped,
 }
 
+/// A file that is opened where it is to be read.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    file: File,
+    place: String,
+    offset: u64,
+    first: FirstBytes,
+    /// Whether this is another file than that of the checkpoint.
+    pub(crate) is_replaced: bool,
+}
+
+impl OpenFile {
+    /// Opens a file behind a position, or at its beginning if it is another file than that of the position.
+    pub(crate) fn open(path: &Path, from: Position) -> Result<OpenFile, SummarizeError> {
+        let place = path.display().to_string();
+        let failed = |action| {
+            let place = place.clone();
+            move |source| SummarizeError::Io { place, action, source }
+        };
+        let mut file = File::open(path).map_err(failed("open"))?;
+        let mut open = || -> io::Result<(u64, Option<FirstBytes>)> {
+            if from.offset == 0 {
+                return Ok((0, Some(FirstBytes::default())));
+            }
+            let is_long_enough = file.metadata()?.len() >= from.offset;
+            let first = FirstBytes::read(&mut file, from.offset, from.beginning)?;
+            let first = first.filter(|_| is_long_enough);
+            let offset = if first.is_some() { from.offset } else { 0 };
+            file.seek(SeekFrom::Start(offset))?;
+            Ok((offset, first))
+        };
+        let (offset, first) = open().map_err(failed("read"))?;
+        let is_replaced = first.is_none();
+        Ok(OpenFile { file, place, offset, first: first.unwrap_or_default(), is_replaced })
+    }
+}
+
 /// What came of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
@@ -50,12 +88,17 @@ pub(crate) struct Source<'a> {
     input: &'a Input,
     stop: &'a AtomicBool,
     framer: Framer,
-    /// Bytes that are read; those before `start` are consumed.
+    /// Room for bytes; those from `start` to `end` are read and not consumed.
     buffer: Vec<u8>,
     start: usize,
+    end: usize,
     batch: Option<Batch>,
-    /// Number of the source, and its position behind the last whole frame, if it has positions.
+    /// The connection, if it is one.
+    connection: Option<SourceId>,
+    /// Number of the file, and the position behind its last whole frame, if it is one.
     position: Option<(usize, u64)>,
+    /// The beginning of the file.
+    first: FirstBytes,
     /// Position of `start`.
     consumed: u64,
     /// Whether the next frame is a header.
@@ -73,10 +116,13 @@ impl<'a> Source<'a> {
             input,
             stop,
             framer: Framer::new(stream.framing, stream.event_bytes_max),
-            buffer: Vec::with_capacity(READ_BYTES),
+            buffer: Vec::new(),
             start: 0,
+            end: 0,
             batch: None,
+            connection: None,
             position: None,
+            first: FirstBytes::default(),
             consumed: 0,
             skips_header: stream.has_header,
             held: None,
@@ -89,37 +135,19 @@ impl<'a> Source<'a> {
         Source { framer: self.framer.ending(ending), ..self }
     }
 
-    /// Reads the first frame as an event: connections have no header.
-    pub(crate) fn without_header(self) -> Source<'a> {
-        Source { skips_header: false, ..self }
+    /// Sets the source of a connection. The first frame is an event: connections have no header.
+    pub(crate) fn connection(self, source: SourceId) -> Source<'a> {
+        Source { connection: Some(source), skips_header: false, ..self }
     }
 
-    /// Reads a file from a position on.
-    pub(crate) fn file(
-        mut self,
-        path: &Path,
-        number: usize,
-        from: u64,
-    ) -> Result<End, SummarizeError> {
-        let failed = |action| {
-            let place = path.display().to_string();
-            move |source| SummarizeError::Io { place, action, source }
-        };
-        let mut file = File::open(path).map_err(failed("open"))?;
-        if from > 0 {
-            let size = file.metadata().map_err(failed("read"))?.len();
-            if size < from {
-                let message = format!(
-                    "has {size} bytes, and the checkpoint is behind byte {from}; it is another file"
-                );
-                return Err(SummarizeError::Input { file: path.to_owned(), message });
-            }
-            file.seek(SeekFrom::Start(from)).map_err(failed("read"))?;
-            self.skips_header = false;
-        }
-        self.position = Some((number, from));
-        self.consumed = from;
-        self.read(&mut file, &path.display().to_string())
+    /// Reads a file; `number` is its place among the files of the stream.
+    pub(crate) fn file(mut self, file: OpenFile, number: usize) -> Result<End, SummarizeError> {
+        let OpenFile { mut file, place, offset, first, .. } = file;
+        self.skips_header &= offset == 0;
+        self.position = Some((number, offset));
+        self.consumed = offset;
+        self.first = first;
+        self.read(&mut file, &place)
     }
 
     /// Reads all bytes. A reader whose reads time out is asked again, unless the run is to stop.
@@ -166,25 +194,33 @@ impl<'a> Source<'a> {
 
     /// Returns the number of bytes behind the position, which are read again the next time.
     fn unread_bytes(&self) -> u64 {
-        let read = self.consumed + (self.buffer.len() - self.start) as u64;
+        let read = self.consumed + (self.end - self.start) as u64;
         self.position.map_or(0, |(_, position)| read - position)
     }
 
     /// Reads more bytes. Returns their number.
     fn fill(&mut self, from: &mut dyn Read) -> io::Result<usize> {
-        self.buffer.drain(..self.start);
-        self.start = 0;
-        let len = self.buffer.len();
-        self.buffer.resize(len + READ_BYTES, 0);
-        let read = from.read(&mut self.buffer[len..]);
-        self.buffer.truncate(len + read.as_ref().map_or(0, |read| *read));
-        read
+        // The rest of a frame is moved once, when those before it are consumed.
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let needed = self.end + READ_BYTES;
+        if self.buffer.len() < needed {
+            self.buffer.resize(needed.next_power_of_two(), 0);
+        }
+        let read = from.read(&mut self.buffer[self.end..needed])?;
+        if self.position.is_some() {
+            self.first.add(&self.buffer[self.end..self.end + read]);
+        }
+        self.end += read;
+        Ok(read)
     }
 
     /// Takes all whole frames.
     fn take(&mut self, is_end: bool) -> Result<(), SummarizeError> {
         loop {
-            let next = self.framer.next(&self.buffer[self.start..], is_end);
+            let next = self.framer.next(&self.buffer[self.start..self.end], is_end);
             let Some((consumed, piece)) = next else { break };
             match piece {
                 Piece::Frame(_) | Piece::Bad(..) if mem::take(&mut self.skips_header) => {}
@@ -203,7 +239,7 @@ impl<'a> Source<'a> {
                 self.flush()?;
             }
         }
-        let kept = self.buffer.len() - self.start;
+        let kept = self.end - self.start;
         debug_assert!(kept <= self.framer.bytes_max() + FRAME_OVERHEAD, "frames have a bound");
         self.settle()
     }
@@ -230,8 +266,13 @@ impl<'a> Source<'a> {
 
     /// Pushes the batch that is being filled.
     fn flush(&mut self) -> Result<(), SummarizeError> {
-        if let Some(batch) = self.batch.take() {
-            self.input.push(batch, self.position)?;
+        let Some(batch) = self.batch.take() else { return Ok(()) };
+        let position = self.position.map(|(number, offset)| {
+            (number, Position { offset, beginning: self.first.until(offset) })
+        });
+        match self.connection {
+            Some(source) => self.input.push_from(source, batch)?,
+            None => self.input.push(batch, position)?,
         }
         Ok(())
     }

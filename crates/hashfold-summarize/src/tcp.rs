@@ -7,7 +7,7 @@ use crate::{
     source::{End, Source},
 };
 use hashfold::{
-    pipeline::Input,
+    pipeline::{Input, SourceId},
     work::{Clock as _, SystemClock},
 };
 use socket2::{SockRef, TcpKeepalive};
@@ -121,11 +121,27 @@ fn spawn(connection: TcpStream, shared: &Arc<Connections>) -> Option<JoinHandle<
     thread.ok()
 }
 
-fn serve(mut connection: TcpStream, shared: &Connections) -> Result<(), SummarizeError> {
-    let failed = |source| SummarizeError::Io { place: PLACE.into(), action: "read", source };
+fn serve(connection: TcpStream, shared: &Connections) -> Result<(), SummarizeError> {
     prepare(&connection).map_err(failed)?;
+    let id = shared.input.open()?;
+    let read = read(connection, id, shared);
+    // From now on, no other connection waits for its events.
+    shared.input.close(id)?;
+    read
+}
+
+fn failed(source: io::Error) -> SummarizeError {
+    SummarizeError::Io { place: PLACE.into(), action: "read", source }
+}
+
+/// Reads a connection until its end, or until the run is to stop.
+fn read(
+    mut connection: TcpStream,
+    id: SourceId,
+    shared: &Connections,
+) -> Result<(), SummarizeError> {
     let source = Source::new(&shared.stream, &shared.input, &shared.stop);
-    let mut source = source.without_header().ending(Ending::CutShort);
+    let mut source = source.connection(id).ending(Ending::CutShort);
     let mut read = || -> Result<(), SummarizeError> {
         if source.read(&mut connection, PLACE)? == End::Stopped {
             connection.set_nonblocking(true).map_err(failed)?;

@@ -1,7 +1,7 @@
 //! Framing, formats and whole runs, with good and with hostile bytes.
 
 use crate::{
-    Config, FrameParser, Run, StreamStats, SummarizeError,
+    Config, FrameParser, Run, SourceReport, StreamStats, SummarizeError,
     config::{Framing, Stream},
     framing::{CUT_SHORT, Ending, Framer, Piece, TOO_LONG},
     syslog, tcp,
@@ -169,6 +169,37 @@ fn an_event_of_a_hundred_megabytes_is_rejected_as_it_passes() {
     }
 }
 
+/// However small the pieces are in which a long line comes, no byte is searched twice for its end.
+#[test]
+fn a_long_line_in_small_pieces_is_read_in_linear_time() {
+    let long = |len: usize| [&vec![b'x'; len][..], b"\n"].concat();
+    let cases = [
+        // An event, one that is rejected as it passes, and several.
+        (1 << 20, long(1 << 20)),
+        (1 << 16, long(1 << 20)),
+        (1 << 19, [long(1 << 19), long(7), long(1 << 18), long(1 << 20)].concat()),
+    ];
+    for (bytes_max, text) in cases {
+        for ending in [Ending::Event, Ending::Left] {
+            for framing in [Framing::Lines, Framing::Octets] {
+                let mut framer = Framer::new(framing, bytes_max).ending(ending);
+                let (mut start, mut frames) = (0, 0);
+                for end in (0..text.len()).step_by(509).chain([text.len()]) {
+                    while let Some((consumed, piece)) =
+                        framer.next(&text[start..end], end == text.len())
+                    {
+                        frames += usize::from(matches!(piece, Piece::Frame(_) | Piece::Bad(..)));
+                        start += consumed;
+                    }
+                }
+                assert_eq!(start, text.len());
+                assert_eq!(frames, text.iter().filter(|byte| **byte == b'\n').count());
+                assert_eq!(framer.searched_bytes(), text.len() as u64);
+            }
+        }
+    }
+}
+
 #[test]
 fn headers_of_syslog_messages_are_removed() {
     let good = |text: &str, message: &str| {
@@ -323,6 +354,23 @@ fn json_events_are_parsed_or_rejected_with_a_reason() {
     bad(format!("{{{time},\"amount\":[7]}}").as_bytes(), "no text");
     bad(format!("{{{time},\"user\":{{\"id\":{{}}}}}}").as_bytes(), "no text");
     bad(b"{\"user\":{\"id\":\"\xff\"}}", "object");
+}
+
+#[test]
+fn times_as_text_have_a_zone_or_are_said_to_be_in_utc() {
+    let time = |format: &str, time: &str| {
+        let stream = stream(&JSON.replace("\"rfc3339\"", &format!("\"{format}\"")));
+        let frame = format!("{{\"meta\":{{\"time\":\"{time}\"}}}}");
+        parse(&stream, frame.as_bytes()).map(|(_, time_ms)| time_ms)
+    };
+    for format in ["rfc3339", "utc"] {
+        assert_eq!(time(format, "1970-01-01T01:00:00+01:00"), Ok(0));
+        assert_eq!(time(format, "2016-12-31T23:59:60Z"), Ok(1_483_228_799_000));
+        assert_eq!(time(format, "9999-12-31T23:59:59Z"), Ok(253_402_300_799_000));
+        assert!(time(format, "yesterday").unwrap_err().contains("missing or wrong"));
+    }
+    assert!(time("rfc3339", "1970-01-01T00:00:01").unwrap_err().contains("has no zone"));
+    assert_eq!(time("utc", "1970-01-01 00:00:01"), Ok(1000));
 }
 
 /// JSON that is 10,000 deep is skipped where it is no field, and costs no stack where it is one.
@@ -504,10 +552,159 @@ fn files_are_summarised_exactly_once_over_restarts() {
         reader.get("all").unwrap()
     };
     assert_eq!(value(work.path()), value(whole.path()));
-    // A file that is shorter than before is another one.
-    fs::write(work.path().join("a.csv"), lines[..5].concat()).unwrap();
-    let refused = run_all(&config).unwrap_err().to_string();
-    assert!(refused.contains("a.csv: has") && refused.contains("another file"), "{refused}");
+}
+
+/// Texts of what happened to the sources of the first stream.
+fn reports(stats: &[StreamStats]) -> Vec<String> {
+    stats[0].reports.iter().map(|report| format!("{report}")).collect()
+}
+
+/// A file is rotated between two runs: the new one is read from its beginning, whether it is shorter or longer than what
+/// was read of the old one. One that has only grown goes on.
+#[test]
+fn a_rotated_file_is_read_from_its_beginning() {
+    let (with_header, without) = ("header = true\n", "");
+    for (header, has_header) in [(without, false), (with_header, true)] {
+        let work = TempDir::new().unwrap();
+        let text = CSV
+            .replace("out = \"out\"\n", "out = \"out\"\ncheckpoints = \"cp\"\n")
+            .replace("files = [\"a.csv\"]\n", &format!("files = [\"a.csv\"]\n{header}"));
+        let config = config(&text, work.path());
+        let head = if has_header { "ts,user,kind,amount,weight\n" } else { "" };
+        let event = |i: u64| format!("{},user{i},x,{i},1\n", 1000 + i * 10);
+        let events = |from: u64, to: u64| (from..to).map(event).collect::<String>();
+        let mut frames = 0;
+        let mut check = |file: String, new: u64, is_replaced: bool| {
+            fs::write(work.path().join("a.csv"), head.to_owned() + &file).unwrap();
+            let stats = run_all(&config).unwrap();
+            frames += new;
+            assert_eq!(stats[0].stats.totals.frames, frames);
+            let reports = reports(&stats);
+            assert_eq!(reports.len(), usize::from(is_replaced), "{reports:?}");
+            let words = "a.csv is another file than that of the checkpoint";
+            assert!(reports.iter().all(|report| report.contains(words)), "{reports:?}");
+        };
+        check(events(0, 100), 100, false);
+        check(events(0, 150), 50, false);
+        // Shorter, longer, and of the same length.
+        check(events(200, 220), 20, true);
+        check(events(300, 500), 200, true);
+        check(events(600, 800), 200, true);
+        check(events(600, 801), 1, false);
+        check(String::new(), 0, true);
+        check(events(900, 910), 10, false);
+    }
+}
+
+/// A file that cannot be read is reported; the other files, streams without windows and chains go on to their ends.
+#[test]
+fn a_source_that_fails_ends_no_other() {
+    let work = TempDir::new().unwrap();
+    let (csv, other) = (CSV.replace("[\"a.csv\"]", "[\"none.csv\", \"a.csv\"]"), JSON);
+    let other = other.replace("out = \"out\"\nrejected = \"bad\"\n", "");
+    let text = format!("{csv}{other}");
+    fs::write(work.path().join("a.csv"), numbered(500)).unwrap();
+    let event = "{\"meta\":{\"time\":\"1970-01-01T00:00:01Z\"},\"amount\":1}\n";
+    fs::write(work.path().join("a.jsonl"), event.repeat(300)).unwrap();
+    let stats = run_all(&config(&text, work.path())).unwrap();
+    let of_first = reports(&stats);
+    assert!(
+        of_first[0].contains("none.csv: cannot open")
+            && of_first[0].contains("other sources go on"),
+        "{of_first:?}"
+    );
+    assert!(matches!(*stats[0].reports[0], SourceReport::Failed(SummarizeError::Io { .. })));
+    assert_eq!((of_first.len(), stats[1].reports.len()), (1, 0));
+    assert_eq!((stats[0].stats.totals.events, stats[1].stats.totals.events), (500, 300));
+    assert!(stats[0].stats.summaries.iter().all(|summary| summary.open_windows == 0));
+    assert_eq!(rows(&work.path().join("out/cities/all")).len(), 1);
+    // Unless a failure is to end the run.
+    let strict =
+        format!("on-source-failure = \"stop\"\n{}", text.replace("out = \"out\"", "out = \"2\""));
+    let error = run_all(&config(&strict, work.path())).unwrap_err().to_string();
+    assert!(error.contains("none.csv: cannot open"), "{error}");
+}
+
+/// With checkpoints, windows wait for the file that failed, and the next run has all events once.
+#[test]
+fn with_checkpoints_the_next_run_reads_the_file_that_failed() {
+    let work = TempDir::new().unwrap();
+    let text = CSV
+        .replace("[\"a.csv\"]", "[\"a.csv\", \"b.csv\"]")
+        .replace("out = \"out\"\n", "out = \"out\"\ncheckpoints = \"cp\"\n");
+    let config = config(&text, work.path());
+    let lines = numbered(300);
+    let (first, second) = lines.split_at(lines.find("1490,").unwrap());
+    fs::write(work.path().join("a.csv"), first).unwrap();
+    let stats = run_all(&config).unwrap();
+    assert!(reports(&stats)[0].contains("b.csv"));
+    assert_eq!(stats[0].stats.summaries[0].open_windows, 1);
+    fs::write(work.path().join("b.csv"), second).unwrap();
+    let stats = run_all(&config).unwrap();
+    assert_eq!((stats[0].reports.len(), stats[0].stats.totals.events), (0, 300));
+    let summaries = &stats[0].stats.summaries;
+    assert!(summaries.iter().all(|it| (it.events, it.late, it.open_windows) == (300, 0, 0)));
+}
+
+/// A sender whose clock is wrong sends thousands of events between those of others: they are refused and kept, and no event
+/// of the others is late.
+#[test]
+fn a_sender_with_a_wrong_clock_does_not_end_the_windows_of_others() {
+    let work = TempDir::new().unwrap();
+    let text = CSV
+        .replace("files = [\"a.csv\"]", "listen = [\"127.0.0.1:0\"]")
+        .replace("out = \"out\"\n", "out = \"out\"\nrejected = \"bad\"\n");
+    let stop = Arc::<AtomicBool>::default();
+    let run = Run::start(&config(&text, work.path()), &Env::system(), stop.clone()).unwrap();
+    let (_, address) = run.addresses()[0].clone();
+    let mut good = TcpStream::connect(address).unwrap();
+    let (mut wrong, mut is_sent) = (None, false);
+    good.write_all(numbered(500).as_bytes()).unwrap();
+    let stats = run.wait(&mut |stats| {
+        let frames = stats[0].stats.totals.frames;
+        if frames == 500 && wrong.is_none() {
+            let mut sender = TcpStream::connect(address).unwrap();
+            sender.write_all("4102444800000,far,x,1,1\n".repeat(3000).as_bytes()).unwrap();
+            wrong = Some(sender);
+        }
+        if frames == 3500 && !is_sent {
+            is_sent = true;
+            let all = numbered(1000);
+            good.write_all(&all.as_bytes()[all.find("\n5000,").unwrap() + 1..]).unwrap();
+        }
+        stop.store(frames == 4000, Ordering::Relaxed);
+    });
+    let stats = stats.unwrap().remove(0).stats;
+    assert_eq!((stats.totals.ahead, stats.totals.rejected), (3000, 0));
+    assert!(stats.summaries.iter().all(|it| (it.events, it.late) == (1000, 0)), "{stats:?}");
+    let kept = fs::read_to_string(work.path().join("bad/v1.jsonl")).unwrap();
+    let line = "{\"reason\":\"the time is too far ahead\",\"frame\":\"4102444800000,far,x,1,1\"}";
+    assert!(kept.lines().count() == 3000 && kept.lines().all(|it| it == line));
+}
+
+/// A file with a gap of a month loses nothing, and its windows end in time.
+#[test]
+fn a_file_with_a_gap_of_a_month_loses_nothing() {
+    let work = TempDir::new().unwrap();
+    let month = 30 * 86_400_000;
+    let later: String = (0..500_u64).map(|i| format!("{},late,x,1,1\n", month + i * 10)).collect();
+    fs::write(work.path().join("a.csv"), numbered(500) + &later).unwrap();
+    let stats = run_all(&config(CSV, work.path())).unwrap().remove(0).stats;
+    assert!(stats.summaries.iter().all(|it| (it.events, it.late) == (1000, 0)), "{stats:?}");
+    assert_eq!((stats.totals.ahead, stats.totals.held), (0, 0));
+    assert_eq!(tables(&work.path().join("out/users")).len(), 10);
+}
+
+/// A sum of floats that overflows is null in every format, and counted.
+#[test]
+fn a_sum_that_overflows_is_null_and_counted() {
+    let work = TempDir::new().unwrap();
+    let text = CSV.replace("sum = \"amount\"", "sum = \"weight\"");
+    fs::write(work.path().join("a.csv"), "1000,ann,x,1,1e308\n".repeat(2)).unwrap();
+    let stats = run_all(&config(&text, work.path())).unwrap();
+    assert_eq!(stats[0].stats.summaries[1].overflows, 1);
+    let rows = rows(&work.path().join("out/users/1970-01-01T00-00-01Z"));
+    assert!(rows[0].starts_with(r#"{"user":"ann","events":2,"amount":null,"#), "{rows:?}");
 }
 
 /// A last line that is still being written is summarised when it is whole, once.

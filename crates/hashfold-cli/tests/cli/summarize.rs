@@ -150,6 +150,49 @@ fn a_configuration_that_is_wrong_is_refused_with_its_line() {
     assert!(outcome.stderr.contains("none.csv: cannot open"), "{outcome:?}");
 }
 
+/// A file that is not there is reported at once, the other one is read to its end, and the exit code says it then.
+#[test]
+fn a_file_that_cannot_be_read_fails_the_command_at_its_end() {
+    let work = configured("files = [\"none.csv\", \"events.csv\"]");
+    work.write("events.csv", EVENTS);
+    let outcome = work.run("summarize summary.toml");
+    assert_eq!(outcome.code, 5, "{outcome:?}");
+    assert!(outcome.text().starts_with("clicks: 5 events, 1 rejected\n"), "{outcome:?}");
+    let (report, failure) = outcome.stderr.trim_end().split_once('\n').unwrap();
+    assert!(report.starts_with("clicks: none.csv: cannot open: "), "{outcome:?}");
+    assert!(report.ends_with("; other sources go on"), "{outcome:?}");
+    assert!(failure.contains("none.csv: cannot open: "), "{outcome:?}");
+    check_results(&work);
+    let outcome = work.run("summarize summary.toml --json");
+    let lines = outcome.text().lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<Value> = lines.collect();
+    let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    assert_eq!((outcome.code, &events[..]), (5, &["source_failed", "summarized"][..]));
+}
+
+/// A file that was rotated between two runs is read from its beginning, and the command says so.
+#[test]
+fn a_rotated_file_is_named() {
+    let work = configured("files = [\"events.csv\"]");
+    let text = fs::read_to_string(work.path("summary.toml")).unwrap();
+    work.write("summary.toml", format!("checkpoints = \"state\"\n{text}"));
+    work.write("events.csv", EVENTS);
+    assert_eq!(work.ok("summarize summary.toml").stderr, "");
+    let later = "2026-11-27T10:00:00Z,dan,/a,1\n".repeat(20);
+    work.write("events.csv", &later);
+    let outcome = work.ok("summarize summary.toml");
+    assert!(
+        outcome
+            .stderr
+            .starts_with("clicks: events.csv is another file than that of the checkpoint"),
+        "{outcome:?}"
+    );
+    assert!(outcome.text().contains("clicks: 25 events, 1 rejected\n"), "{outcome:?}");
+    work.write("events.csv", "");
+    let outcome = work.ok("summarize summary.toml --json");
+    assert!(outcome.text().contains("\"event\":\"replaced\""), "{outcome:?}");
+}
+
 /// Checks a line of progress of one worker, which took some events into its two summaries since it started.
 #[track_caller]
 fn check_progress(line: &Value, events: u64) {

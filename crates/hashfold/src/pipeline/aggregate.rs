@@ -17,13 +17,13 @@ use crate::{
 /// The result of an aggregate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// There is no result: no value came, or a sum is beyond 64 bits.
+    /// There is no result: no value came, or a sum is beyond the numbers of 64 bits.
     Null,
     /// Result of [`Aggregate::Count`], and the rounded estimate of [`Aggregate::Distinct`].
     Uint(u64),
     /// Result of a field of integers.
     Int(i64),
-    /// Result of a field of floats.
+    /// Result of a field of floats, a finite number.
     Float(f64),
     /// Quantiles, in the order of the definition.
     Floats(Vec<f64>),
@@ -165,6 +165,8 @@ impl State {
         match (self, aggregate) {
             (State::Count(count), _) => Output::Uint(*count),
             (State::IntSum(sum), _) => i64::try_from(*sum).map_or(Output::Null, Output::Int),
+            // JSON and SQL have no infinity, and what comes after it says nothing.
+            (State::FloatSum(sum), _) if !sum.is_finite() => Output::Null,
             (State::FloatSum(sum), _) => Output::Float(*sum),
             (State::Extreme(None), _) => Output::Null,
             (State::Extreme(Some(Number::Int(value))), _) => Output::Int(*value),
@@ -180,6 +182,15 @@ impl State {
             (State::Top(_) | State::Quantiles(_), _) => {
                 unreachable!("the state is of the aggregate")
             }
+        }
+    }
+
+    /// Whether the state is a sum beyond the numbers of 64 bits, whose result is null.
+    pub(super) fn is_overflow(&self) -> bool {
+        match self {
+            State::IntSum(sum) => i64::try_from(*sum).is_err(),
+            State::FloatSum(sum) => !sum.is_finite(),
+            _ => false,
         }
     }
 

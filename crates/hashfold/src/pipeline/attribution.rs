@@ -65,6 +65,11 @@ impl OwnedChains {
         Ok(OwnedChains { number, table: ChainTable::new(chains, seed)?, credits, sink: dump })
     }
 
+    /// Whether an event is a touch or a conversion.
+    pub(super) fn takes(&self, events: &Events, event: usize) -> bool {
+        self.table.chains.is_touch(events, event) || self.table.chains.is_conversion(events, event)
+    }
+
     /// Takes an event that is a touch, a conversion or both. `now_ms` is the clock of the stream, with this event.
     pub(super) fn take(&mut self, now_ms: i64, events: &Events, event: usize) -> Result<()> {
         let OwnedChains { table, credits, .. } = self;
@@ -141,7 +146,7 @@ impl OwnedChains {
     }
 
     /// Reads the state of a checkpoint.
-    pub(super) fn restore(&mut self, state: &[u8]) -> Result<()> {
+    pub(super) fn restore(&mut self, state: &[u8], version: u8) -> Result<()> {
         let mut fields = Decoder::new(state);
         self.table.restore(&mut fields)?;
         let (expected, got) = (self.credits.summaries.len() as u64, fields.varint()?);
@@ -149,7 +154,7 @@ impl OwnedChains {
             return Err(Error::field("summaries of chains", expected.to_string(), got));
         }
         for owned in &mut self.credits.summaries {
-            owned.windows.restore(&mut Decoder::new(fields.sized_bytes()?))?;
+            owned.windows.restore(&mut Decoder::new(fields.sized_bytes()?), version)?;
         }
         fields.end()
     }

@@ -1,6 +1,6 @@
 //! A batch: frames on their way to parsers, then the events that were in them.
 
-use super::events::Events;
+use super::{clock::Arrival, events::Events};
 
 /// Memory above which the buffers of a batch are given back when it is empty again, in bytes: a large event must
 /// not cost memory for ever.
@@ -33,6 +33,8 @@ pub struct Batch {
     pub(super) unrouted: u64,
     /// Bytes of frames that are too long which are not kept.
     pub(super) skipped: u64,
+    /// Where the batch is from.
+    pub(super) arrival: Arrival,
 }
 
 impl Batch {
@@ -46,6 +48,7 @@ impl Batch {
             rejected: Vec::new(),
             unrouted: 0,
             skipped: 0,
+            arrival: Arrival::default(),
         }
     }
 
@@ -87,6 +90,18 @@ impl Batch {
         &self.bytes[start..self.ends[i]]
     }
 
+    /// Returns the number of the frame of an event.
+    pub(super) fn frame_of(&self, event: usize) -> usize {
+        let mut frame = event;
+        for (rejected, _) in &self.rejected {
+            if *rejected > frame {
+                break;
+            }
+            frame += 1;
+        }
+        frame
+    }
+
     /// Calls `parse` with each frame, its number and the events.
     pub(super) fn parse(
         &mut self,
@@ -122,5 +137,6 @@ impl Batch {
         self.rejected.clear();
         self.unrouted = 0;
         self.skipped = 0;
+        self.arrival = Arrival::default();
     }
 }

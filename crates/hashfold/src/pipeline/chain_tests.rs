@@ -7,7 +7,6 @@ use super::{
     Value, Window, chain_touches, share,
 };
 use crate::{
-    checksum::crc32c,
     error::{ErrorClass, Result},
     key::Seed,
     run::Run as _,
@@ -327,7 +326,7 @@ fn push(input: &Input, events: &[Event], from: usize, seed: u64) -> Result<()> {
         let mut batch = input.batch()?;
         some.iter().for_each(|event| batch.push(&event.frame()));
         position += some.len() as u64;
-        input.push(batch, Some((0, position)))?;
+        input.push(batch, Some((0, position.into())))?;
         rest = others;
     }
     Ok(())
@@ -611,29 +610,34 @@ fn chains_continue_exactly_where_their_checkpoint_was() {
     }
 }
 
-/// A checkpoint without chains, with the bytes of version 1.
+/// States of versions 1 and 2, which have no clocks of sources, no events that are held, and no sums that overflow.
 #[test]
-fn checkpoints_of_version_1_are_read() {
-    let plain = || {
-        let sink: Box<dyn Sink> = Box::new(Counted(Arc::default()));
-        vec![(Summary::new("plain", vec![Column::new("count", Aggregate::Count)]), sink)]
-    };
+fn checkpoints_of_older_versions_are_read() {
     let run = |checkpoint| {
+        let sink: Box<dyn Sink> = Box::new(Counted(Arc::default()));
+        let columns = vec![Column::new("count", Aggregate::Count)];
         let options = PipelineOptions { checkpoint, sources: 1, ..PipelineOptions::default() };
-        Pipeline::start(&fields(), vec![Box::new(Parse)], plain(), options).unwrap()
+        let plain = vec![(Summary::new("plain", columns), sink)];
+        Pipeline::start(&fields(), vec![Box::new(Parse)], plain, options).unwrap()
     };
     let first = run(None);
     push(&first.input(), &stream(1, 100), 0, 1).unwrap();
-    let mut bytes = first.checkpoint().unwrap().to_bytes();
+    let newest = first.checkpoint().unwrap();
     first.stop().unwrap();
-    assert_eq!(bytes[4..5], [2]);
-    // Without the number of chains and the checksum.
-    bytes.truncate(bytes.len() - 5);
-    bytes[4] = 1;
-    bytes.extend(crc32c(&bytes).to_le_bytes());
-    let second = run(Some(Checkpoint::from_bytes(&bytes).unwrap()));
-    push(&second.input(), &stream(2, 50), 100, 1).unwrap();
-    assert_eq!(second.finish().unwrap().summaries[0].events, 150);
+    for version in [1, 2] {
+        let mut older = newest.clone();
+        older.version = version;
+        // The clock, 4 bytes, and the counts. Behind these, the newest version has the number of events that are held.
+        let counts = &newest.head[31..newest.head.len() - 1];
+        older.head = [&newest.head[..9], &[0; 4], counts].concat();
+        // The counts of the summary are a byte each; the last one is that of sums that overflow.
+        older.summaries[0].remove(5);
+        let bytes = older.to_bytes();
+        assert_eq!(bytes[4], version);
+        let second = run(Some(Checkpoint::from_bytes(&bytes).unwrap()));
+        push(&second.input(), &stream(2, 50), 100, 1).unwrap();
+        assert_eq!(second.finish().unwrap().summaries[0].events, 150);
+    }
 }
 
 #[test]

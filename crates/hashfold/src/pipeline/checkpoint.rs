@@ -3,10 +3,10 @@
 //! | field      | size |                                                                             |
 //! |------------|-----:|-----------------------------------------------------------------------------|
 //! | magic      |    4 | `HFPC`                                                                      |
-//! | version    |    1 | 2                                                                           |
+//! | version    |    1 | 3                                                                           |
 //! | definition |    8 | XXH3-64 of the fields, summaries and chains, encoded as below               |
-//! | positions  |    … | of the sources: their number, then each; variable-length integers           |
-//! | head       |    … | its size, then the clock of the stream and the counts of all events         |
+//! | positions  |    … | of the sources: their number, then each                                     |
+//! | head       |    … | its size, then the clock, the counts of all events, and those that are held |
 //! | summaries  |    … | their number; of each its size, then its counts, windows, groups and states |
 //! | chains     |    … | their number; of each its size, then its counts, users and summaries        |
 //! | checksum   |    4 | CRC-32C of all bytes before it                                              |
@@ -18,9 +18,60 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"HFPC";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// The first version that has chains.
 const VERSION_CHAINS: u8 = 2;
+/// The first version that has the clocks of sources, events that are held, and the beginnings of files.
+pub(super) const VERSION_SOURCES: u8 = 3;
+/// The first version that counts sums that overflow.
+pub(super) const VERSION_OVERFLOWS: u8 = 3;
+
+/// The position of a source, such as a file: all events before it are in the state of a pipeline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Number of bytes, or of what the source counts.
+    pub offset: u64,
+    /// What tells the source from another one in its place, if that is known.
+    pub beginning: Beginning,
+}
+
+/// The beginning of a file, which tells it from another file of the same name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beginning {
+    /// Number of bytes, at most the offset; with 0, nothing is known.
+    pub bytes: u64,
+    /// A checksum of these bytes.
+    pub checksum: u64,
+}
+
+impl From<u64> for Position {
+    fn from(offset: u64) -> Position {
+        Position { offset, beginning: Beginning::default() }
+    }
+}
+
+impl Position {
+    fn put(&self, out: &mut Vec<u8>, version: u8) {
+        put_varint(out, self.offset);
+        if version >= VERSION_SOURCES {
+            put_varint(out, self.beginning.bytes);
+            out.extend(self.beginning.checksum.to_le_bytes());
+        }
+    }
+
+    fn take(fields: &mut Decoder<'_>, version: u8) -> Result<Position> {
+        let mut position = Position::from(fields.varint()?);
+        if version >= VERSION_SOURCES {
+            let (bytes, checksum) = (fields.varint()?, fields.u64()?);
+            if bytes > position.offset {
+                let expected = format!("at most {}", position.offset);
+                return Err(Error::field("bytes of the beginning of a file", expected, bytes));
+            }
+            position.beginning = Beginning { bytes, checksum };
+        }
+        Ok(position)
+    }
+}
 
 /// The state of one worker.
 #[derive(Debug)]
@@ -36,8 +87,10 @@ pub(super) struct Part {
 /// The state of a pipeline behind the batches that were pushed until then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
+    /// The version that the states are encoded in.
+    pub(super) version: u8,
     pub(super) definition: u64,
-    positions: Vec<u64>,
+    positions: Vec<Position>,
     pub(super) head: Vec<u8>,
     pub(super) summaries: Vec<Vec<u8>>,
     pub(super) chains: Vec<Vec<u8>>,
@@ -54,7 +107,7 @@ impl Checkpoint {
     /// Puts the parts of all workers together; `None` if a part is missing.
     pub(super) fn of_parts(
         definition: u64,
-        positions: Vec<u64>,
+        positions: Vec<Position>,
         parts: Vec<Part>,
     ) -> Option<Checkpoint> {
         let mut head = None;
@@ -65,24 +118,27 @@ impl Checkpoint {
             chains.extend(part.chains);
         }
         let (summaries, chains) = (in_order(summaries)?, in_order(chains)?);
-        Some(Checkpoint { definition, positions, head: head?, summaries, chains })
+        let (version, head) = (VERSION, head?);
+        Some(Checkpoint { version, definition, positions, head, summaries, chains })
     }
 
     /// Returns the positions of the sources, in the order of their numbers.
-    pub fn positions(&self) -> &[u64] {
+    pub fn positions(&self) -> &[Position] {
         &self.positions
     }
 
-    /// Returns the checkpoint as bytes.
+    /// Returns the checkpoint as bytes, in the version that it was read in.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = [&MAGIC[..], &[VERSION], &self.definition.to_le_bytes()].concat();
+        let mut out = [&MAGIC[..], &[self.version], &self.definition.to_le_bytes()].concat();
         put_varint(&mut out, self.positions.len() as u64);
-        self.positions.iter().for_each(|position| put_varint(&mut out, *position));
+        self.positions.iter().for_each(|position| position.put(&mut out, self.version));
         put_bytes(&mut out, &self.head);
         put_varint(&mut out, self.summaries.len() as u64);
         self.summaries.iter().for_each(|state| put_bytes(&mut out, state));
-        put_varint(&mut out, self.chains.len() as u64);
-        self.chains.iter().for_each(|state| put_bytes(&mut out, state));
+        if self.version >= VERSION_CHAINS {
+            put_varint(&mut out, self.chains.len() as u64);
+            self.chains.iter().for_each(|state| put_bytes(&mut out, state));
+        }
         out.extend(crc32c(&out).to_le_bytes());
         out
     }
@@ -106,7 +162,7 @@ impl Checkpoint {
         let definition = fields.u64()?;
         let (mut positions, mut summaries, mut chains) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..fields.varint()? {
-            positions.push(fields.varint()?);
+            positions.push(Position::take(&mut fields, version)?);
         }
         let head = fields.sized_bytes()?.to_vec();
         for _ in 0..fields.varint()? {
@@ -117,6 +173,6 @@ impl Checkpoint {
             chains.push(fields.sized_bytes()?.to_vec());
         }
         fields.end()?;
-        Ok(Checkpoint { definition, positions, head, summaries, chains })
+        Ok(Checkpoint { version, definition, positions, head, summaries, chains })
     }
 }

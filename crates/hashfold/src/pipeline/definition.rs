@@ -98,7 +98,8 @@ fn is_in(value: Value<'_>, texts: &[Vec<u8>]) -> bool {
 pub enum Aggregate {
     /// Number of events.
     Count,
-    /// Sum of a field of numbers; a sum of integers beyond 64 bits is null.
+    /// Sum of a field of numbers. One beyond the integers or floats of 64 bits is null, and counted
+    /// ([`SummaryStats::overflows`](super::SummaryStats::overflows)).
     Sum(usize),
     /// Smallest number; null if there is none.
     Min(usize),

@@ -27,7 +27,7 @@ enum Cell {
 }
 
 /// The events of a batch: a row of fields for each, and its time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Events {
     width: usize,
     cells: Vec<Cell>,

@@ -4,9 +4,10 @@ use super::{
     attribution::{Attribution, OwnedChains},
     batch::Batch,
     chain_dump::ChainDump,
-    checkpoint::Checkpoint,
-    clock::StreamClock,
+    checkpoint::{Checkpoint, Position, VERSION_SOURCES},
+    clock::{ClockLimits, StreamClock},
     definition::{Field, Summary},
+    held::Held,
     identity::identity,
     owned::Owned,
     parse::{self, Parser, Routes, Taker},
@@ -31,7 +32,9 @@ use std::{fmt, sync::Arc};
 /// Number of batches unless the options say otherwise.
 const BATCHES: usize = 32;
 /// Marks that can be in a queue beside all batches.
-const MARKS: usize = 3;
+const MARKS: usize = 4;
+/// Time without events after which a source is idle, unless the options say otherwise, in milliseconds.
+const IDLE_MS: i64 = 60_000;
 /// Largest number of parsers, and of workers.
 pub const THREADS_MAX: usize = 1024;
 /// Largest number of batches.
@@ -43,9 +46,14 @@ pub struct PipelineOptions {
     pub workers: usize,
     /// Number of batches between the sources and the summaries: the bound of the memory.
     pub batches: usize,
-    /// Maximum time by which an event can be ahead of the clock, in milliseconds. Such events are counted and not
-    /// summarised, so that one wrong time does not end all windows. After 100 in a row, the clock moves.
+    /// Maximum time by which an event can be ahead of the clock and of all sources, in milliseconds, so that one wrong time
+    /// does not end all windows. Events that are further ahead are refused and counted if another source sends events that
+    /// are not. Without one, they are held: after 100 in a row, time has really passed, and they are summarised; if an event
+    /// that is not ahead comes before, they are refused.
     pub ahead_ms_max: i64,
+    /// Time without events after which a source that is [open](Input::open) holds the clock of the stream no longer, in
+    /// milliseconds of the machine.
+    pub idle_ms_max: i64,
     /// Chains of the touches of users, and the summaries of their credits.
     pub chains: Vec<Attribution>,
     /// Number of sources whose positions a checkpoint has.
@@ -67,6 +75,7 @@ impl Default for PipelineOptions {
             workers: 1,
             batches: BATCHES,
             ahead_ms_max: i64::MAX,
+            idle_ms_max: IDLE_MS,
             chains: Vec::new(),
             sources: 0,
             checkpoint: None,
@@ -124,10 +133,11 @@ impl Pipeline {
         }
         let chains = std::mem::take(&mut options.chains);
         let owned = (build(fields, summaries, &options)?, build_chains(fields, chains, &options)?);
-        let (states, board) = states(owned, options, workers, &failure, &pool)?;
+        let clock = options.env.clock.clone();
+        let (states, board) = states(owned, options, (fields.len(), workers), &failure, &pool)?;
         // Workers alone give batches back, so that sources notice their end.
         drop(pool);
-        let input = Input::new(items, empty, failure.clone(), positions, definition);
+        let input = Input::new(items, empty, failure.clone(), positions, (definition, clock));
         let (threads, queues) = (Vec::new(), Vec::new());
         let mut pipeline = Pipeline { input, threads, queues, board, failure, batches };
         // After the pipeline, so that they are dropped before it: if a thread is refused, workers then end.
@@ -200,6 +210,16 @@ impl Pipeline {
         }
     }
 
+    /// Lets time pass while no event comes: sources that are idle hold the clock of the stream no longer, so that windows end. To
+    /// be called now and then if sources are [opened](Input::open). Does nothing while batches wait.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline.
+    pub fn pass_time(&self) -> Result<()> {
+        let is_busy = self.input.queued() > 0 || self.queues.iter().any(|queue| !queue.is_empty());
+        if is_busy { Ok(()) } else { self.input.pass_time() }
+    }
+
     /// Ends all windows, behind all batches that were pushed before; later events of these windows are late. Chains that
     /// have dumps are dumped, and stay. The pipeline goes on.
     ///
@@ -259,6 +279,9 @@ fn check(
     };
     number("number of parsers", parsers, THREADS_MAX)?;
     number("number of workers", options.workers, THREADS_MAX)?;
+    if options.idle_ms_max < 0 {
+        return Err(Error::argument("idle time in ms", "0 or more", options.idle_ms_max));
+    }
     number("number of batches", options.batches, BATCHES_MAX)?;
     summaries.iter().try_for_each(|(summary, _)| summary.check(fields))?;
     options.chains.iter().try_for_each(|chains| chains.check(fields))
@@ -289,10 +312,10 @@ fn without_sinks(summaries: &[(Summary, Box<dyn Sink>)]) -> Vec<Summary> {
     summaries.iter().map(|(summary, _)| summary.clone()).collect()
 }
 
-fn positions(options: &PipelineOptions) -> Vec<u64> {
+fn positions(options: &PipelineOptions) -> Vec<Position> {
     let read = options.checkpoint.as_ref().map_or(&[][..], Checkpoint::positions);
     let mut positions = read.to_vec();
-    positions.resize(options.sources.max(read.len()), 0);
+    positions.resize(options.sources.max(read.len()), Position::default());
     positions
 }
 
@@ -312,7 +335,7 @@ fn build(
     if let Some(checkpoint) = &options.checkpoint {
         check_count("summaries of a checkpoint", owned.len(), checkpoint.summaries.len())?;
         for (one, state) in owned.iter_mut().zip(&checkpoint.summaries) {
-            one.windows.restore(&mut Decoder::new(state))?;
+            one.windows.restore(&mut Decoder::new(state), checkpoint.version)?;
         }
     }
     Ok(owned)
@@ -332,7 +355,7 @@ fn build_chains(
     if let Some(checkpoint) = &options.checkpoint {
         check_count("chains of a checkpoint", owned.len(), checkpoint.chains.len())?;
         for (one, state) in owned.iter_mut().zip(&checkpoint.chains) {
-            one.restore(state)?;
+            one.restore(state, checkpoint.version)?;
         }
     }
     Ok(owned)
@@ -342,23 +365,34 @@ fn check_count(what: &'static str, expected: usize, got: usize) -> Result<()> {
     if got == expected { Ok(()) } else { Err(Error::field(what, expected.to_string(), got)) }
 }
 
-/// Makes the workers.
+/// Makes the clock, the counts of all events and those that are held, as in the checkpoint.
+fn head(options: &PipelineOptions, width: usize) -> Result<(StreamClock, Totals, Held)> {
+    let limits = ClockLimits { ahead_ms: options.ahead_ms_max, idle_ms: options.idle_ms_max };
+    let Some(Checkpoint { version, head, .. }) = &options.checkpoint else {
+        return Ok((StreamClock::new(limits), Totals::default(), Held::new(width)));
+    };
+    let mut fields = Decoder::new(head);
+    let clock = StreamClock::take(limits, *version, &mut fields)?;
+    let totals = Totals::take(&mut fields)?;
+    let held = match *version >= VERSION_SOURCES {
+        true => Held::take(width, &mut fields)?,
+        false => Held::new(width),
+    };
+    fields.end()?;
+    Ok((clock, totals, held))
+}
+
+/// Makes the workers. `width` is the number of fields of events.
 fn states(
     (summaries, chains): (Vec<Owned>, Vec<OwnedChains>),
     options: PipelineOptions,
-    workers: usize,
+    (width, workers): (usize, usize),
     failure: &Arc<Failure>,
     pool: &Sender<Batch>,
 ) -> Result<(Vec<Worker>, Arc<Board>)> {
-    let (mut clock, mut totals) = (StreamClock::new(options.ahead_ms_max), Totals::default());
-    if let Some(checkpoint) = &options.checkpoint {
-        let mut fields = Decoder::new(&checkpoint.head);
-        clock = StreamClock::take(options.ahead_ms_max, &mut fields)?;
-        totals = Totals::take(&mut fields)?;
-        fields.end()?;
-    }
+    let (clock, totals, held) = head(&options, width)?;
     let board = Arc::new(Board::new(Published {
-        totals,
+        totals: Totals { held: held.len() as u64, ..totals },
         summaries: summaries.iter().map(|owned| owned.windows.stats()).collect(),
         chains: chains.iter().map(OwnedChains::stats).collect(),
         workers: vec![WorkerStats::default(); workers],
@@ -366,7 +400,8 @@ fn states(
     }));
     let worker = |number| Worker {
         number,
-        clock,
+        clock: clock.clone(),
+        held: held.clone(),
         summaries: Vec::new(),
         chains: Vec::new(),
         tally: None,

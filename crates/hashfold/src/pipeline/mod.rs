@@ -14,9 +14,11 @@
 //! order in which they were pushed, whatever the number of threads; so the results are those of one thread.
 //! Idle threads sleep.
 //!
-//! Time is that of the events: the latest time so far is the clock of the stream. A window of a
+//! Time is that of the events. Each source, such as a connection ([`Input::open`]), has a watermark, the latest time of its
+//! events. The least watermark of the sources that are active is the clock of the stream. A window of a
 //! summary ends when the clock is past its end by the allowed lateness; events that come later are counted.
-//! [`Window::run`] makes a run of it.
+//! A source whose times are too far ahead of those of the others is refused, and does not move the clock
+//! ([`PipelineOptions::ahead_ms_max`]). [`Window::run`] makes a run of a window.
 //!
 //! [`Pipeline::checkpoint`] returns the state behind all batches that were pushed, with the positions of their
 //! sources. A pipeline that starts with it continues as if it had never stopped.
@@ -88,6 +90,7 @@ mod clock;
 mod definition;
 mod events;
 mod handle;
+mod held;
 mod histogram;
 mod identity;
 mod model;
@@ -96,6 +99,8 @@ mod orders;
 mod owned;
 mod parse;
 mod queue;
+#[cfg(test)]
+mod source_tests;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -111,7 +116,7 @@ pub use self::{
     batch::Batch,
     chain_dump::{ChainDump, DumpSink},
     chains::{Chains, TOUCHES_MAX},
-    checkpoint::Checkpoint,
+    checkpoint::{Beginning, Checkpoint, Position},
     definition::{
         Aggregate, Column, DISTINCT_PRECISION, Field, FieldKind, GROUP_BYTES_MAX, Rule, Summary,
         Test,
@@ -123,7 +128,7 @@ pub use self::{
         CREDIT_WHOLE, Conversion, FirstTouch, LastTouch, Linear, Model, TimeDecay, Touch, share,
     },
     parse::Parser,
-    queue::Input,
+    queue::{Input, SourceId},
     stats::{ChainsStats, QueueFill, Stats, SummaryStats, Totals, WorkerStats},
     top::TopItem,
     touch::chain_touches,

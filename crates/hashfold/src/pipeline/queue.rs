@@ -6,10 +6,14 @@
 use super::{
     batch::Batch,
     chain_dump::ChainDump,
-    checkpoint::{Checkpoint, Part},
+    checkpoint::{Checkpoint, Part, Position},
+    clock::{Arrival, MAIN_SOURCE},
     sync::{AtomicBool, Mutex, MutexGuard, Receiver, Sender, bounded},
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    work::Clock,
+};
 use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 /// A task for threads, in the order of the input.
@@ -37,6 +41,8 @@ pub(super) enum Mark {
     Chains(Sender<(usize, ChainDump)>),
     /// All windows end.
     End,
+    /// Time passes on the machine until this moment, in milliseconds.
+    Time(i64),
 }
 
 /// A task for parsers, and its place in the order.
@@ -84,6 +90,15 @@ impl Failure {
     }
 }
 
+/// A source with a watermark of its own, such as a connection: see [`Input::open`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceId(u64);
+
+impl SourceId {
+    /// The source of all batches that are pushed with [`Input::push`].
+    pub const MAIN: SourceId = SourceId(MAIN_SOURCE);
+}
+
 /// The input of a [`Pipeline`](super::Pipeline). Clones are the same input; each source has one.
 #[derive(Clone, Debug)]
 pub struct Input(Arc<Feed>);
@@ -94,13 +109,16 @@ struct Feed {
     pool: Receiver<Batch>,
     failure: Arc<Failure>,
     definition: u64,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Debug)]
 struct Order {
     next: u64,
+    /// Number of sources that were opened.
+    opened: u64,
     /// Positions of the sources behind the batches that were pushed.
-    positions: Vec<u64>,
+    positions: Vec<Position>,
     /// The queue of the parsers; `None` when the pipeline has ended.
     items: Option<Sender<Item>>,
 }
@@ -110,11 +128,11 @@ impl Input {
         items: Sender<Item>,
         pool: Receiver<Batch>,
         failure: Arc<Failure>,
-        positions: Vec<u64>,
-        definition: u64,
+        positions: Vec<Position>,
+        (definition, clock): (u64, Arc<dyn Clock>),
     ) -> Input {
-        let order = Mutex::new(Order { next: 0, positions, items: Some(items) });
-        Input(Arc::new(Feed { order, pool, failure, definition }))
+        let order = Mutex::new(Order { next: 0, opened: 0, positions, items: Some(items) });
+        Input(Arc::new(Feed { order, pool, failure, definition, clock }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Order> {
@@ -135,22 +153,83 @@ impl Input {
         Err(error)
     }
 
-    /// Pushes a batch. `position` is the number of a source and its position behind the batch, for
-    /// checkpoints.
+    /// Pushes a batch of the main source. `position` is the number of what is read and its position behind the batch, for
+    /// checkpoints. All that has positions is one source for the clock of the stream. Batches without a position are events
+    /// that come while they happen.
     ///
     /// # Errors
     /// The error that ended the pipeline, or `Stopped` if it has ended.
     ///
     /// # Panics
-    /// If there is no such source.
-    pub fn push(&self, batch: Batch, position: Option<(usize, u64)>) -> Result<()> {
+    /// If there is no such position.
+    pub fn push(&self, mut batch: Batch, position: Option<(usize, Position)>) -> Result<()> {
         let mut order = self.lock();
-        if let Some((source, position)) = position {
-            order.positions[source] = position;
+        if let Some((number, position)) = position {
+            order.positions[number] = position;
         }
+        batch.arrival = self.arrival(SourceId::MAIN);
+        batch.arrival.is_live = position.is_none();
+        self.push_in(&mut order, batch)
+    }
+
+    /// Opens a source with a watermark of its own, such as a connection. From its first event on, and until it is closed or
+    /// idle, it holds the clock of the stream; at the beginning of the stream already from now on. Waits for a batch.
+    ///
+    /// # Errors
+    /// As for [`Input::push`].
+    pub fn open(&self) -> Result<SourceId> {
+        let mut batch = self.batch()?;
+        let mut order = self.lock();
+        order.opened += 1;
+        let source = SourceId(order.opened);
+        batch.arrival = self.arrival(source);
+        self.push_in(&mut order, batch)?;
+        Ok(source)
+    }
+
+    /// Pushes a batch of a source that is open.
+    ///
+    /// # Errors
+    /// As for [`Input::push`].
+    pub fn push_from(&self, source: SourceId, mut batch: Batch) -> Result<()> {
+        let mut order = self.lock();
+        batch.arrival = self.arrival(source);
+        self.push_in(&mut order, batch)
+    }
+
+    /// Ends a source: it holds the clock of the stream no longer. The main source goes on with its next batch. Waits for a
+    /// batch.
+    ///
+    /// # Errors
+    /// As for [`Input::push`].
+    pub fn close(&self, source: SourceId) -> Result<()> {
+        let mut batch = self.batch()?;
+        let mut order = self.lock();
+        batch.arrival = Arrival { is_last: true, ..self.arrival(source) };
+        self.push_in(&mut order, batch)
+    }
+
+    /// Returns whose batch is pushed now. To be called with the lock, so that time does not go back in the order of the input.
+    fn arrival(&self, source: SourceId) -> Arrival {
+        Arrival { source: source.0, at_ms: self.now_ms(), is_last: false, is_live: true }
+    }
+
+    fn now_ms(&self) -> i64 {
+        i64::try_from(self.0.clock.now().as_millis()).unwrap_or(i64::MAX)
+    }
+
+    fn push_in(&self, order: &mut Order, batch: Batch) -> Result<()> {
         // After a failure, too: other sources may wait for a batch.
-        self.send(&mut order, Task::Batch(batch))?;
+        self.send(order, Task::Batch(batch))?;
         self.0.failure.check()
+    }
+
+    /// Lets the workers know what time it is.
+    pub(super) fn pass_time(&self) -> Result<()> {
+        self.0.failure.check()?;
+        let mut order = self.lock();
+        let now_ms = self.now_ms();
+        self.send(&mut order, Task::Mark(Mark::Time(now_ms)))
     }
 
     fn send(&self, order: &mut Order, task: Task<Batch>) -> Result<()> {

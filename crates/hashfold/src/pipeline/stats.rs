@@ -1,5 +1,6 @@
 //! The figures of a pipeline: every event is counted.
 
+use super::checkpoint::VERSION_OVERFLOWS;
 use crate::{
     codec::{Decoder, put_varint},
     error::{Error, Result},
@@ -9,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// The figures of a pipeline: `frames = events + rejected`, and the events that are `ahead` or `unrouted` are in no
+/// The figures of a pipeline: `frames = events + rejected`, and the events that are `ahead`, `unrouted` or `held` are in no
 /// summary. All are as of one moment behind the last batch that was handled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -97,10 +98,12 @@ pub struct Totals {
     pub events: u64,
     /// Frames that are no events.
     pub rejected: u64,
-    /// Events whose time is too far ahead of the clock.
+    /// Events that were refused since their time is too far ahead.
     pub ahead: u64,
     /// Events that no summary and no chain takes.
     pub unrouted: u64,
+    /// Events that are held now, until it is known whether their times are right.
+    pub held: u64,
 }
 
 /// Counts of one summary.
@@ -110,6 +113,8 @@ pub struct SummaryStats {
     pub events: u64,
     /// Events that came after the end of their window.
     pub late: u64,
+    /// Sums in windows that ended which are null since they are beyond 64 bits.
+    pub overflows: u64,
     /// Events without room: of groups beyond the maximum, of a group that is too long, or with more memory than the budget
     /// has left.
     pub no_group: u64,
@@ -154,7 +159,8 @@ pub struct ChainsStats {
 
 impl Totals {
     fn numbers(&mut self) -> [&mut u64; 6] {
-        let Totals { frames, bytes, events, rejected, ahead, unrouted } = self;
+        // Those that are held are in a checkpoint themselves.
+        let Totals { frames, bytes, events, rejected, ahead, unrouted, held: _ } = self;
         [frames, bytes, events, rejected, ahead, unrouted]
     }
 
@@ -172,18 +178,21 @@ impl Totals {
 }
 
 impl SummaryStats {
-    fn numbers(&mut self) -> [&mut u64; 5] {
-        let SummaryStats { events, late, no_group, windows, groups, .. } = self;
-        [events, late, no_group, windows, groups]
+    /// Returns the numbers that a checkpoint has. The last one is in its newest version only.
+    fn numbers(&mut self) -> [&mut u64; 6] {
+        let SummaryStats { events, late, no_group, windows, groups, overflows, .. } = self;
+        [events, late, no_group, windows, groups, overflows]
     }
 
     pub(super) fn put(mut self, out: &mut Vec<u8>) {
         self.numbers().into_iter().for_each(|number| put_varint(out, *number));
     }
 
-    pub(super) fn take(fields: &mut Decoder<'_>) -> Result<SummaryStats> {
+    pub(super) fn take(fields: &mut Decoder<'_>, version: u8) -> Result<SummaryStats> {
         let mut stats = SummaryStats::default();
-        for number in stats.numbers() {
+        let numbers = stats.numbers();
+        let count = numbers.len() - usize::from(version < VERSION_OVERFLOWS);
+        for number in numbers.into_iter().take(count) {
             *number = take_count(fields)?;
         }
         Ok(stats)

@@ -3,7 +3,7 @@
 use super::{
     aggregate::State,
     budget::{ALLOCATION_BYTES, Account, slot_bytes},
-    definition::{Field, FieldKind, GROUP_BYTES_MAX, Summary},
+    definition::{Aggregate, Column, Field, FieldKind, GROUP_BYTES_MAX, Summary},
     events::{Events, TIME_MS_MAX, Value},
     stats::SummaryStats,
 };
@@ -159,6 +159,7 @@ impl Windows {
         {
             let (number, opened) = window.remove_entry();
             let groups = opened.groups.len() as u64;
+            self.stats.overflows += overflows(&self.summary, &opened.groups);
             self.stats.windows += 1;
             self.stats.groups += groups;
             self.stats.open_groups -= groups;
@@ -262,8 +263,8 @@ impl Windows {
     }
 
     /// Reads open windows and counts from a checkpoint.
-    pub(super) fn restore(&mut self, fields: &mut Decoder<'_>) -> Result<()> {
-        self.stats = SummaryStats::take(fields)?;
+    pub(super) fn restore(&mut self, fields: &mut Decoder<'_>, version: u8) -> Result<()> {
+        self.stats = SummaryStats::take(fields, version)?;
         self.first_open = fields.u64()? as i64;
         for _ in 0..fields.varint()? {
             let number = fields.u64()? as i64;
@@ -285,6 +286,16 @@ impl Windows {
         }
         fields.end()
     }
+}
+
+/// Returns the number of sums whose result is null since they are beyond 64 bits.
+fn overflows(summary: &Summary, groups: &Groups) -> u64 {
+    let is_sum = |column: &Column| matches!(column.aggregate, Aggregate::Sum(_));
+    if !summary.columns.iter().any(is_sum) {
+        return 0;
+    }
+    let states = groups.values().flat_map(|states| states.iter());
+    states.filter(|state| state.is_overflow()).count() as u64
 }
 
 /// Appends fields of an event as a group, up to [`GROUP_BYTES_MAX`] bytes in an empty vector; null is empty text. Returns whether they
@@ -376,10 +387,7 @@ impl Hasher for GroupHasher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        pipeline::{Aggregate, Column},
-        work::{Random as _, SeededRandom},
-    };
+    use crate::work::{Random as _, SeededRandom};
 
     /// A summary with a column of each kind, by the text of field 0.
     fn windows(memory: &MemoryBudget) -> Windows {

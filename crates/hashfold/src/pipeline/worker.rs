@@ -4,7 +4,8 @@ use super::{
     attribution::OwnedChains,
     batch::Batch,
     checkpoint::Part,
-    clock::StreamClock,
+    clock::{Arrival, StreamClock, Verdict},
+    held::Held,
     owned::Owned,
     queue::{Delivery, Failure, Mark, Task},
     stats::{Board, Totals, WorkerStats},
@@ -20,9 +21,13 @@ use std::{
     sync::Arc,
 };
 
-/// A receiver of frames that are no events.
+/// Why an event is refused whose time is wrong.
+const AHEAD: &str = "the time is too far ahead";
+
+/// A receiver of frames that are no events, or whose times are too far ahead.
 pub trait RejectedSink: Send {
-    /// Takes a frame, and the reason why it is no event. Frames come in the order of the input.
+    /// Takes a frame, and the reason. Frames come in the order of the input, but for those that were held until it was known
+    /// that their times are wrong.
     ///
     /// # Errors
     /// An error ends the pipeline.
@@ -40,6 +45,8 @@ pub(super) struct Worker {
     /// Number of the worker.
     pub(super) number: usize,
     pub(super) clock: StreamClock,
+    /// Events that are ahead, until it is known whether their times are right.
+    pub(super) held: Held,
     pub(super) summaries: Vec<Owned>,
     pub(super) chains: Vec<OwnedChains>,
     pub(super) tally: Option<Tally>,
@@ -96,7 +103,14 @@ impl Worker {
         let start = self.time.now();
         match task {
             Task::Batch(batch) => self.take(batch)?,
+            Task::Mark(Mark::Time(at_ms)) => {
+                let before = self.clock.now_ms;
+                self.clock.pass(*at_ms);
+                self.advance(before)?;
+                self.hand_over()?;
+            }
             Task::Mark(Mark::End) => {
+                self.end_held()?;
                 self.summaries.iter_mut().for_each(|owned| owned.windows.end());
                 self.hand_over()?;
                 let now_ms = self.clock.now_ms;
@@ -120,40 +134,138 @@ impl Worker {
     fn take(&mut self, batch: &Batch) -> Result<()> {
         self.figures.events += batch.picks[self.number].len() as u64;
         let mut picks = batch.picks[self.number].iter().peekable();
-        let mut ahead = 0;
+        let mut refused = Vec::new();
+        self.clock.begin(batch.arrival);
         for (event, time) in batch.events.times().iter().enumerate() {
             let before = self.clock.now_ms;
-            let is_admitted = self.clock.admit(*time);
-            if let Some(now) = self.clock.now_ms.filter(|_| self.clock.now_ms != before) {
-                self.chains.iter_mut().try_for_each(|chains| chains.tick(now))?;
-            }
-            ahead += u64::from(!is_admitted);
-            while let Some(pick) = picks.next_if(|pick| pick.event == event) {
-                let Some(now) = self.clock.now_ms.filter(|_| is_admitted) else { continue };
-                match pick.taker.checked_sub(self.summaries.len()) {
-                    None => self.summaries[pick.taker].windows.add(now, &batch.events, event),
-                    Some(chains) => self.chains[chains].take(now, &batch.events, event)?,
+            let verdict = self.clock.admit(*time);
+            self.tick(before)?;
+            if verdict == Verdict::Taken {
+                self.refuse_held()?;
+                let now = self.clock.now();
+                while let Some(pick) = picks.next_if(|pick| pick.event == event) {
+                    match pick.taker.checked_sub(self.summaries.len()) {
+                        None => self.summaries[pick.taker].windows.add(now, &batch.events, event),
+                        Some(chains) => self.chains[chains].take(now, &batch.events, event)?,
+                    }
                 }
+                continue;
+            }
+            while picks.next_if(|pick| pick.event == event).is_some() {}
+            if verdict == Verdict::Refused || !self.held.hold(batch, event) {
+                refused.push(batch.frame_of(event));
+            }
+            if verdict == Verdict::Confirmed {
+                self.release(batch.arrival)?;
             }
         }
-        if let Some(now) = self.clock.now_ms {
-            self.summaries.iter_mut().for_each(|owned| owned.windows.advance(now));
-            self.chains.iter_mut().try_for_each(|chains| chains.advance(now))?;
-        }
-        self.count(batch, ahead)?;
+        let before = self.clock.now_ms;
+        self.clock.end();
+        self.advance(before)?;
+        self.count(batch, &refused)?;
         self.hand_over()
     }
 
-    fn count(&mut self, batch: &Batch, ahead: u64) -> Result<()> {
+    /// Tells chains that the clock has moved, if it has.
+    #[inline]
+    fn tick(&mut self, before: Option<i64>) -> Result<()> {
+        match self.clock.now_ms {
+            Some(now) if self.clock.now_ms != before => {
+                self.chains.iter_mut().try_for_each(|chains| chains.tick(now))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets windows end behind a batch; `before` is the clock before its end.
+    fn advance(&mut self, before: Option<i64>) -> Result<()> {
+        self.tick(before)?;
+        let Some(now) = self.clock.now_ms else { return Ok(()) };
+        self.summaries.iter_mut().for_each(|owned| owned.windows.advance(now));
+        self.chains.iter_mut().try_for_each(|chains| chains.advance(now))
+    }
+
+    /// Admits the events that are held again, now that time has really passed, within a batch that arrived so.
+    fn release(&mut self, arrival: Arrival) -> Result<()> {
+        self.clock.confirm();
+        let held = self.held.take_all();
+        for event in 0..held.len() {
+            let source = held.origins[event].0;
+            let is_last = !self.clock.is_open(source);
+            self.clock.begin(Arrival { source, is_last, ..arrival });
+            let before = self.clock.now_ms;
+            let verdict = self.clock.admit(held.events.times()[event]);
+            self.clock.end();
+            self.tick(before)?;
+            match verdict {
+                Verdict::Taken => {
+                    self.refuse_held()?;
+                    self.take_held(&held, event)?;
+                }
+                Verdict::Held if self.held.hold_again(&held, event) => {}
+                _ => self.refuse(&held, event)?,
+            }
+        }
+        self.clock.begin(arrival);
+        Ok(())
+    }
+
+    /// Handles the events that are held, since nothing will come that could show whether their times are right.
+    fn end_held(&mut self) -> Result<()> {
+        let held = self.held.take_all();
+        self.clock.forget_streak();
+        (0..held.len()).try_for_each(|event| self.take_held(&held, event))
+    }
+
+    /// Refuses the events that are held, since their times are wrong.
+    #[inline]
+    fn refuse_held(&mut self) -> Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let held = self.held.take_all();
+        (0..held.len()).try_for_each(|event| self.refuse(&held, event))
+    }
+
+    fn refuse(&mut self, held: &Held, event: usize) -> Result<()> {
+        let Some(Tally { totals, rejected }) = &mut self.tally else { return Ok(()) };
+        totals.ahead += 1;
+        let Some(sink) = rejected else { return Ok(()) };
+        sink.rejected(&held.origins[event].1, AHEAD)
+    }
+
+    /// Gives an event that was held to the summaries and chains that take it.
+    fn take_held(&mut self, Held { events, .. }: &Held, event: usize) -> Result<()> {
+        let now = self.clock.now();
+        for Owned { windows, .. } in &mut self.summaries {
+            if windows.summary.takes(events, event) {
+                windows.add(now, events, event);
+            }
+        }
+        for chains in self.chains.iter_mut().filter(|chains| chains.takes(events, event)) {
+            chains.take(now, events, event)?;
+        }
+        Ok(())
+    }
+
+    /// Counts a batch; `refused` are the numbers of the frames of events that are ahead.
+    fn count(&mut self, batch: &Batch, refused: &[usize]) -> Result<()> {
         let Some(Tally { totals, rejected }) = &mut self.tally else { return Ok(()) };
         totals.frames += batch.len() as u64;
         totals.bytes += batch.byte_len() as u64 + batch.skipped;
         totals.events += batch.events.len() as u64;
         totals.rejected += batch.rejected.len() as u64;
-        totals.ahead += ahead;
+        totals.ahead += refused.len() as u64;
         totals.unrouted += batch.unrouted;
         let Some(sink) = rejected else { return Ok(()) };
-        batch.rejected.iter().try_for_each(|(i, reason)| sink.rejected(batch.frame(*i), reason))
+        let mut refused = refused.iter().peekable();
+        for (frame, reason) in &batch.rejected {
+            while let Some(before) = refused.next_if(|before| *before < frame) {
+                sink.rejected(batch.frame(*before), AHEAD)?;
+            }
+            sink.rejected(batch.frame(*frame), reason)?;
+        }
+        refused.try_for_each(|frame| sink.rejected(batch.frame(*frame), AHEAD))
     }
 
     /// Gives windows that have ended to their sinks.
@@ -167,6 +279,7 @@ impl Worker {
             let mut out = Vec::new();
             self.clock.put(&mut out);
             tally.totals.put(&mut out);
+            self.held.put(&mut out);
             out
         });
         let summaries = self.summaries.iter().map(|owned| (owned.number, owned.state()));
@@ -176,7 +289,8 @@ impl Worker {
 
     fn publish(&self) {
         if let Some(tally) = &self.tally {
-            self.board.publish_totals(tally.totals);
+            let held = self.held.len() as u64;
+            self.board.publish_totals(Totals { held, ..tally.totals });
         }
         self.board
             .publish(self.summaries.iter().map(|owned| (owned.number, owned.windows.stats())));

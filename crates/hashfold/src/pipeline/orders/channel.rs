@@ -78,6 +78,10 @@ impl<T> Receiver<T> {
     pub(super) fn len(&self) -> usize {
         self.0.lock().values.len()
     }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// All values of a receiver.

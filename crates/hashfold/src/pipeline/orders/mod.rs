@@ -3,9 +3,9 @@
 //! wait for ever.
 
 use super::{
-    Aggregate, Checkpoint, Column, Events, Field, FieldKind, Output, Sink, Summary, Value, Window,
-    attribution, batch, chain_dump, chains, checkpoint, clock, definition, events, identity, owned,
-    stats, window, windows,
+    Aggregate, Checkpoint, Column, Events, Field, FieldKind, Output, Position, Sink, Summary,
+    Value, Window, attribution, batch, chain_dump, chains, checkpoint, clock, definition, events,
+    held, identity, owned, stats, window, windows,
 };
 use crate::{
     env::Env,
@@ -197,7 +197,7 @@ fn push(input: &Input, source: usize, frames: &[Frame], from: usize) -> Result<(
         let mut batch = input.batch()?;
         some.iter().for_each(|frame| batch.push(frame));
         position += some.len();
-        input.push(batch, Some((source, position as u64)))?;
+        input.push(batch, Some((source, (position as u64).into())))?;
     }
     Ok(())
 }
@@ -218,7 +218,7 @@ fn sources_at_once(shape: Shape) {
     let sources: Vec<_> = (0..3).map(|i| spawn(&input, i, &all[usize::from(i)])).collect();
     let _ = pipeline.stats();
     sources.into_iter().for_each(|source| source.join().unwrap().unwrap());
-    assert_eq!(pipeline.checkpoint().unwrap().positions(), [5, 5, 5]);
+    assert_eq!(pipeline.checkpoint().unwrap().positions(), [5, 5, 5].map(Position::from));
     // Behind a checkpoint, no batch is in use.
     let batches: Vec<_> = (0..shape.batches).map(|_| input.batch().unwrap()).collect();
     batches.into_iter().for_each(|batch| input.push(batch, None).unwrap());
@@ -237,7 +237,7 @@ fn continued(shape: Shape) {
     let checkpoint = first.checkpoint().unwrap();
     source.join().unwrap().unwrap();
     first.stop().unwrap();
-    let from = checkpoint.positions()[0] as usize;
+    let from = checkpoint.positions()[0].offset as usize;
     let second = start(shape, &kept, Some(checkpoint), &names).unwrap();
     push(&second.input(), 0, &frames, from).unwrap();
     assert_eq!(second.finish().unwrap().totals.events, 9);
@@ -271,9 +271,34 @@ fn stopped(shape: Shape) {
     assert!(stats.totals.events <= 9 && kept.results.lock().unwrap().is_empty());
 }
 
+/// Sources are opened and closed while time passes: no event is lost or counted twice, and all threads end.
+fn opened_and_closed(shape: Shape) {
+    let names = ["all", "long"];
+    let kept = kept(false);
+    let pipeline = start(shape, &kept, None, &names).unwrap();
+    let all: Vec<Vec<Frame>> = (0..2).map(|source| frames(source, 4)).collect();
+    let spawn = |frames: &Vec<Frame>| {
+        let (input, frames) = (pipeline.input(), frames.clone());
+        threads::spawn(move || -> Result<()> {
+            let source = input.open()?;
+            for some in frames.chunks(2) {
+                let mut batch = input.batch()?;
+                some.iter().for_each(|frame| batch.push(frame));
+                input.push_from(source, batch)?;
+            }
+            input.close(source)
+        })
+    };
+    let sources: Vec<_> = all.iter().map(spawn).collect();
+    (0..3).for_each(|_| pipeline.pass_time().unwrap());
+    sources.into_iter().for_each(|source| source.join().unwrap().unwrap());
+    assert_eq!(pipeline.finish().unwrap().totals.events, 8);
+    assert_eq!(*kept.results.lock().unwrap(), naive(&all.concat(), &names));
+}
+
 fn check_all(orders: usize) {
     for shape in SHAPES {
-        for case in [sources_at_once, continued, failing, stopped] {
+        for case in [sources_at_once, opened_and_closed, continued, failing, stopped] {
             check(orders, move || case(shape));
         }
     }
