@@ -256,7 +256,7 @@ pub(crate) struct MapBench {
     pub(crate) dir: PathBuf,
 
     /// Group to measure besides load and updates; may be repeated [default: all]
-    #[arg(long, value_name = "GROUP", value_parser = ["get", "commit", "recover", "delete"])]
+    #[arg(long, value_name = "GROUP", value_parser = ["import", "get", "commit", "recover", "delete"])]
     pub(crate) only: Vec<String>,
 
     /// Number of rounds; more than one print medians and ranges, at the end

@@ -9,7 +9,7 @@ use crate::{
     input::{Inputs, ReadOptions, SchemaPolicy, Selection},
     options::parse_seed,
     output::write_line,
-    progress::Show,
+    progress::{Progress, Show, Unit},
     rows::{self, FileArgs},
     stop::Stop,
     units,
@@ -37,8 +37,10 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// Put all rows of files in a map; makes the map if it is not there
 ///
 /// A row replaces an older one with its key. The columns of a new map are those of its first input;
-/// later inputs must have the same. Rows become durable every second, and all of them before the
-/// command ends, also after one Ctrl-C: after a crash, run it again on the same input.
+/// later inputs must have the same. Rows for a map without entries are sorted, in half of the memory or
+/// in a file of the map's folder, and then written at once; other maps take rows as they are read, durable
+/// every second. All rows that were read are durable when the command ends, also after one Ctrl-C: after
+/// a crash, run it again on the same input.
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
     /// Folder of the map
@@ -115,10 +117,44 @@ impl ImportArgs {
 
     /// Puts all rows, and counts them. Returns the numbers of bad rows and of bytes read.
     fn put(&self, map: &Map, inputs: Inputs, stop: &Stop, rows: &mut u64) -> Result<(u64, u64)> {
+        match map.entries().max {
+            0 => self.load(map, inputs, stop, rows),
+            _ => self.put_as_read(map, inputs, stop, rows),
+        }
+    }
+
+    /// Sorts all rows, and loads them into a map without entries.
+    fn load(&self, map: &Map, inputs: Inputs, stop: &Stop, rows: &mut u64) -> Result<(u64, u64)> {
         let meter = inputs.meter.clone();
         let feed = inputs.key_bytes_max(KEY_BYTES_MAX).start(self.files.bad_row_policy())?;
-        let show = if self.json { Show::Json } else { Show::Text };
-        let progress = rows::progress(&self.inputs, show);
+        let mut sorter = map.sorter(self.change.sort_options())?;
+        let mut count = 0;
+        let progress = rows::progress(&self.inputs, self.show());
+        let taken = rows::take_all(feed, &meter, progress, stop, |key, value| {
+            sorter.push(key, Some(value.unwrap_or_default()))?;
+            count += 1;
+            Ok(())
+        });
+        // Rows before a bad row or a stop are put, too.
+        if count > 0 {
+            let progress = Progress::start(self.show(), "writing", Unit::Entries, Some(count));
+            map.import(&mut sorter.finish()?, &Stop::never().watch(progress))?;
+            *rows = count;
+        }
+        Ok((taken?.bad_rows, meter.bytes()))
+    }
+
+    /// Puts rows as they are read.
+    fn put_as_read(
+        &self,
+        map: &Map,
+        inputs: Inputs,
+        stop: &Stop,
+        rows: &mut u64,
+    ) -> Result<(u64, u64)> {
+        let meter = inputs.meter.clone();
+        let feed = inputs.key_bytes_max(KEY_BYTES_MAX).start(self.files.bad_row_policy())?;
+        let progress = rows::progress(&self.inputs, self.show());
         let (mut bytes, mut synced) = (0, Instant::now());
         let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut put = |batch: &mut Vec<(Vec<u8>, Vec<u8>)>| -> Result<()> {
@@ -143,6 +179,10 @@ impl ImportArgs {
         // Rows before a bad row are put, too.
         put(&mut batch)?;
         Ok((taken?.bad_rows, meter.bytes()))
+    }
+
+    fn show(&self) -> Show {
+        if self.json { Show::Json } else { Show::Text }
     }
 
     fn report(&self, rows: u64, bad_rows: u64, (bytes, seconds): (u64, f64)) -> Result<Exit> {

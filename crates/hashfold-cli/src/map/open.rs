@@ -12,6 +12,7 @@ use hashfold::{
     folder::Contents,
     manifest::Kind,
     map::{self, Durability, MAP_MEMORY_MIN, Map, MapOptions, Salvage},
+    run::SortOptions,
     work::Watch,
 };
 use hashfold_rows::Schema;
@@ -31,6 +32,12 @@ impl ChangeArgs {
     /// Returns the options of a map, whose changes are durable when it is synced or closed.
     pub(super) fn options(&self) -> MapOptions {
         MapOptions::new().memory(self.memory).durability(Durability::Buffered)
+    }
+
+    /// Returns the options of a sort of entries for a map. Its changes may take the other half of the
+    /// memory.
+    pub(super) fn sort_options(&self) -> SortOptions {
+        SortOptions::within(self.memory / 2)
     }
 
     /// Opens an existing map.

@@ -310,14 +310,45 @@ fn seq(work: &Work, map: &str) -> u64 {
     stat["seq"].as_u64().unwrap()
 }
 
+/// Imports one row, so that later ones are put as they are read. Returns the sequence number of the map.
+#[track_caller]
+fn import_one(work: &Work) -> u64 {
+    work.write("one.csv", "id,name\none,name\n");
+    work.ok("map import m one.csv --key id");
+    seq(work, "m")
+}
+
 #[test]
 fn an_import_that_fails_says_how_many_rows_it_has_put() {
     let work = Work::new();
     let rows: String = (0..200_000).map(|i| format!("{i},name of {i}\n")).collect();
     work.write("a.csv", format!("id,name\n{rows}1,2,3,4\n"));
+    let before = import_one(&work);
     let failed = work.run("map import m a.csv --key id");
-    let put = seq(&work, "m");
+    let put = seq(&work, "m") - before;
     assert!(put > 0 && failed.code == 3, "{put}: {failed:?}");
+    let end = format!("; {put} rows were put before that\n");
+    assert!(failed.stderr.replace(',', "").ends_with(&end), "{put}: {failed:?}");
+}
+
+#[test]
+fn rows_for_a_map_without_entries_are_loaded_at_once_also_those_before_a_bad_row() {
+    let work = Work::new();
+    let rows: String = (0..200_000).map(|i| format!("{i},name of {i}\n")).collect();
+    // The last row of a key counts.
+    work.write("a.csv", format!("id,name\n{rows}7,seven\n"));
+    let imported = work.ok("map import m a.csv --key id --memory 8MiB");
+    assert!(imported.text().starts_with("imported into m: 200,001 rows; "), "{imported:?}");
+    assert_eq!((seq(&work, "m"), list(&work.path("m")).len()), (1, 3));
+    check(&work.ok("map get m 7"), 0, "{\"id\":\"7\",\"name\":\"seven\"}\n");
+    let verified = work.ok("map verify m");
+    assert!(verified.text().starts_with("verified m: 200,000 entries and 0 changes in "));
+    work.write("b.csv", format!("id,name\n{rows}1,2,3,4\n"));
+    let failed = work.run("map import n b.csv --key id");
+    let stat = work.ok("map stat n --json");
+    let stat: serde_json::Value = serde_json::from_str(stat.text()).unwrap();
+    let put = stat["entries_max"].as_u64().unwrap();
+    assert!(put > 0 && failed.code == 3 && seq(&work, "n") == 1, "{put}: {failed:?}");
     let end = format!("; {put} rows were put before that\n");
     assert!(failed.stderr.replace(',', "").ends_with(&end), "{put}: {failed:?}");
 }
@@ -350,9 +381,10 @@ fn an_import_that_is_stopped_says_how_many_rows_it_has_put() {
     let work = Work::new();
     let rows: String = (0..200_000).map(|i| format!("{i},name of {i}\n")).collect();
     let input = format!("id,name\n{rows}");
+    let before = import_one(&work);
     let (child, stdin) = start(&work, "map import m - --format csv --key id", input.as_bytes());
     let stderr = stop_when_changed(&work, child);
-    let put = seq(&work, "m");
+    let put = seq(&work, "m") - before;
     let end = format!("hashfold: stopped; {put} rows were put before that\n");
     assert!(put > 0 && stderr.replace(',', "").ends_with(&end), "{put}: {stderr}");
     drop(stdin);

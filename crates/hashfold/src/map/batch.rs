@@ -94,6 +94,20 @@ impl Batch {
         1
     }
 
+    /// Returns the size in the bytes of the entries before `i`, if entries are in the order in which
+    /// they were pushed.
+    pub(super) fn bytes_before(&self, i: usize) -> usize {
+        self.items.get(i).map_or(self.bytes.len(), |item| item.start as usize)
+    }
+
+    /// Removes the first `count` entries, if entries are in the order in which they were pushed.
+    pub(super) fn remove_first(&mut self, count: usize) {
+        let size = self.bytes_before(count);
+        self.items.drain(..count);
+        self.bytes.drain(..size);
+        self.items.iter_mut().for_each(|item| item.start -= size as u32);
+    }
+
     /// Removes the tombstones from `start` on.
     pub(super) fn drop_tombstones(&mut self, start: usize) {
         let mut end = start;
@@ -242,6 +256,33 @@ mod tests {
         );
         batch.drop_tombstones(1);
         assert_eq!(entries(&batch), ["9 before stays", "2 c 1", "5 a ", "5 b newest"]);
+    }
+
+    #[test]
+    fn the_first_entries_are_removed_and_the_others_stay() {
+        let mut batch = Batch::default();
+        for i in 0..7_u8 {
+            let value = vec![i; i.into()];
+            let content = Content::lasting(Value::Inline(&value));
+            batch.push(Change { hash: KeyHash::from_bits(i.into()), key: &[i], content }, 0);
+        }
+        let sizes = [0, 2, 5, 9, 14, 20, 27, 35];
+        assert!((0..8).all(|i| batch.bytes_before(i) == sizes[i]));
+        for (removed, count) in [0, 3, 1, 2].into_iter().scan(0, |all, count| {
+            *all += count;
+            Some((*all, count))
+        }) {
+            batch.remove_first(count);
+            assert_eq!(batch.items.len(), 7 - removed);
+            for (i, left) in (removed..7).enumerate() {
+                let change = batch.change(i).unwrap();
+                let value = vec![left as u8; left];
+                assert_eq!(change.key, [left as u8]);
+                assert_eq!(change.content, Content::lasting(Value::Inline(&value)));
+            }
+        }
+        batch.remove_first(1);
+        assert!(batch.items.is_empty() && batch.bytes.is_empty());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 use super::{
     catalog::{self, Position},
     core::{Core, Published},
+    log::LOADED_PAYLOAD,
     span::Stored,
 };
 use crate::{
@@ -65,6 +66,48 @@ pub(super) fn checkpoint(
     core.counters.log_written.store(written, SeqCst);
     core.counters.checkpoints.fetch_add(1, SeqCst);
     give_back(core, goal, position.seq)
+}
+
+/// Makes a checkpoint of an empty map that has these groups from now on. Returns `false`, and changes
+/// nothing, if the map is not empty any more. Writers wait until the catalog is published, lookups
+/// do not wait.
+///
+/// # Errors
+/// After an error, the map has none of the groups. If the manifest could not be synced, it may have
+/// all of them when it is opened again.
+pub(super) fn load(core: &Core, groups: &[Arc<Stored>]) -> Result<bool> {
+    // Writers need not wait for this sync, which is the longest step.
+    core.sync_data()?;
+    let mut published = core.published();
+    core.check()?;
+    let seq = {
+        let _moving = core.moving();
+        let mut held = core.stripes.lock_all();
+        if !core.is_empty() {
+            return Ok(false);
+        }
+        // Transactions that have read that a key is absent conflict with this change.
+        let seq = core.log().append(1, LOADED_PAYLOAD)?;
+        core.log().commit(seq)?;
+        let position = Position { seq, logged: seq, next_write: core.next_write() };
+        let data_size = core.sync_data()?;
+        publish(core, &mut published, position, (groups.to_vec(), data_size))?;
+        core.replace_all(groups.iter().map(|stored| (**stored).clone()));
+        held.note_all(seq);
+        // The catalog has all changes of the log.
+        core.counters.log_bytes.store(0, SeqCst);
+        core.counters.log_written.store(core.log().written_bytes(), SeqCst);
+        core.counters.checkpoints.fetch_add(1, SeqCst);
+        seq
+    };
+    // The groups are durable. What cannot be given back now is given back by the next checkpoint.
+    core.tasks.note(give_back(core, Goal::All, seq));
+    Ok(true)
+}
+
+/// Gives free blocks that were written in vain back to the file system.
+pub(super) fn give_back_blocks(core: &Core) -> Result<()> {
+    core.space.punch_holes(RESERVE_FRACTION_AT_REST)
 }
 
 /// Gives back the space that the map does not need after a checkpoint. Changes before `seq` are in

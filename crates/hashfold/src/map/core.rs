@@ -372,16 +372,27 @@ impl Core {
     /// Deletes all entries; a checkpoint that frees their space is due. The caller holds `moving` and all
     /// stripes, or replays the log.
     pub(super) fn clear(&self) {
-        let (seed, depth) = (self.identity.seed, self.options.shape.first_depth);
-        let new =
-            Prefix::all(depth).into_iter().map(|prefix| Group::new(Stored::empty(prefix), seed));
+        let prefixes = Prefix::all(self.options.shape.first_depth);
+        self.replace_all(prefixes.into_iter().map(Stored::empty));
+        self.tasks.needs_checkpoint.store(true, SeqCst);
+    }
+
+    /// Replaces all groups, whose entries are gone, by groups that are in order and hold every hash. The
+    /// caller holds `moving` and all stripes, or replays the log.
+    pub(super) fn replace_all(&self, stored: impl Iterator<Item = Stored>) {
+        let seed = self.identity.seed;
+        let new = stored.map(|stored| Group::new(stored, seed));
         self.directory.reset(new.collect(), |group| {
             let mut state = group.state();
             self.counters.buffered_bytes.fetch_sub(state.memory(), SeqCst);
             self.counters.packet_bytes.fetch_sub(state.stored.packet_bytes(), SeqCst);
             state.replace_by_nothing(seed);
         });
-        self.tasks.needs_checkpoint.store(true, SeqCst);
+    }
+
+    /// Whether the map has no entries and no changes, on the device or in RAM.
+    pub(super) fn is_empty(&self) -> bool {
+        self.directory.map(|group| group.state().is_empty()).into_iter().all(|is_empty| is_empty)
     }
 
     /// Returns an empty list.

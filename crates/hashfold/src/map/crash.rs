@@ -136,7 +136,7 @@ impl Script {
     }
 }
 
-fn options(disk: &Arc<dyn Disk>, clock: &ManualClock) -> MapOptions {
+pub(super) fn options(disk: &Arc<dyn Disk>, clock: &ManualClock) -> MapOptions {
     options_with(disk, Arc::new(Inline), clock)
 }
 
@@ -317,7 +317,7 @@ impl<'a> Session<'a> {
 
 /// Checks that no file is left over, and at most `logs_max` segments of the log.
 #[track_caller]
-fn check_names(disk: &Arc<dyn Disk>, logs_max: usize, moment: &str) {
+pub(super) fn check_names(disk: &Arc<dyn Disk>, logs_max: usize, moment: &str) {
     let names = disk.list(folder()).unwrap();
     let count = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).count();
     let logs = count("wal-");

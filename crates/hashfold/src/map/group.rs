@@ -91,6 +91,13 @@ impl GroupState {
         self.active.sizes().entries + immutable
     }
 
+    /// Whether the group has no entries and no changes.
+    pub(super) fn is_empty(&self) -> bool {
+        let Stored { span, packets, .. } = &*self.stored;
+        let has_lists = !self.active.is_empty() || !self.immutable.is_empty();
+        span.is_none() && packets.is_empty() && !has_lists
+    }
+
     /// Returns bounds on the number of entries. Those that have expired count until they are merged.
     pub(super) fn entries(&self) -> EntryBounds {
         let Stored { span, packets, .. } = &*self.stored;

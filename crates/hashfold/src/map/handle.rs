@@ -5,15 +5,16 @@ use super::{
     Transaction, Write, backup,
     checkpoint::Goal,
     core::Core,
-    entries, log, lookup, maintain,
+    entries, import, log, lookup, maintain,
     pointer::INLINE_BYTES_MAX,
-    recovery, snapshot, verify,
+    recovery::{self, SPILL_NAME},
+    snapshot, verify,
     write::{self, RECORD_SIZE_MAX},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     key::{KeyHash, Seed},
-    run::{Entry, Run},
+    run::{Run, SortOptions, Sorter},
     verify::VerifyReport,
     work::Watch,
 };
@@ -28,8 +29,6 @@ use std::{
 const CHANGES_MAX: usize = 1024;
 /// Size of the entries that [`Map::put_many`] puts at once, at most, or one entry.
 const LARGE_BYTES_MAX: usize = 4 << 20;
-/// Number of entries that [`Map::import`] puts at once.
-const IMPORT_ENTRIES: usize = 4096;
 /// Number of times that [`Map::transact`] runs a transaction, at most.
 const ATTEMPTS_MAX: usize = 100;
 
@@ -321,47 +320,37 @@ impl Map {
         write::write(self.core(), &changes.collect::<Vec<_>>())
     }
 
-    /// Applies all entries of a run, whose tombstones delete keys. The seed of the run need not be
-    /// that of the map. The changes are durable when this returns; after an error, a part of them
-    /// may be applied. The unit of `watch` is entries.
+    /// Applies all entries of a run, whose tombstones delete keys. They are durable when this returns.
+    /// The unit of `watch` is entries.
+    ///
+    /// If the map has no entries, it loads a run in bulk, several times as fast as puts: each group is
+    /// written once, in order, and not to the log. The load takes effect at one moment at its end, and
+    /// counts as one change ([`Map::seq`]): after a crash, the map has all entries of the run or none.
+    /// Lookups go on meanwhile, and see none of them; writers wait only for the checkpoint at the end. This
+    /// needs a run with the seed of the map, as that of [`Map::sorter`], and a map without entries and
+    /// changes: a new one, or one that was cleared ([`Map::clear`]).
+    ///
+    /// In all other cases, and if another thread changes the map during the load, the entries are put
+    /// part by part through the log, between the changes of other threads. The seed of the run need not be
+    /// that of the map then.
     ///
     /// # Errors
-    /// The errors of the run and of [`Map::put`].
+    /// The errors of the run and of [`Map::put`]; `Order` if its entries do not ascend. After an error
+    /// of a bulk load, the map has no entry of the run. If the sync of the manifest failed, it may have
+    /// all of them when it is opened again. In all other cases, a part of the entries may be applied.
     pub fn import(&self, run: &mut dyn Run, watch: &Watch) -> Result<()> {
-        let mut part: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
-        let mut bytes = 0;
-        loop {
-            let more = run.advance()?;
-            if more {
-                let Entry { key, value, .. } = run.entry();
-                log::check_sizes(key, value)?;
-                bytes += key.len() + value.map_or(0, <[u8]>::len);
-                part.push((key.to_vec(), value.map(<[u8]>::to_vec)));
-            }
-            if !more || part.len() == IMPORT_ENTRIES || bytes > RECORD_SIZE_MAX / 4 {
-                self.import_part(&part)?;
-                watch.add(part.len() as u64)?;
-                (part, bytes) = (Vec::new(), 0);
-            }
-            if !more {
-                return self.sync();
-            }
-        }
+        import::import(self.core(), run, watch)
     }
 
-    fn import_part(&self, part: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
-        let change = |(key, value)| Write { key, value, expires_at: None };
-        let changes = part.iter().map(|(key, value)| change((key.as_slice(), value.as_deref())));
-        let changes: Vec<Write<'_>> = changes.collect();
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let core = self.core();
-        let record = write::prepare(core, &changes)?;
-        let held = core.stripes.lock(record.hashes());
-        write::write_held(core, held, &record)?;
-        maintain::start(core);
-        Ok(())
+    /// Makes a sorter whose run is for [`Map::import`]. If the entries exceed its memory budget, it spills
+    /// into the folder of the map; a file that a crash leaves there is removed when the map is opened.
+    ///
+    /// # Errors
+    /// `Argument` if the memory budget is below [`MEMORY_BYTES_MIN`](crate::run::MEMORY_BYTES_MIN).
+    pub fn sorter(&self, options: SortOptions) -> Result<Sorter> {
+        let Core { folder, options: map, identity, .. } = &**self.core();
+        let (spill, executor) = (folder.path.join(SPILL_NAME), map.env.executor.clone());
+        Sorter::new(folder.disk.clone(), spill, identity.seed, options, executor)
     }
 
     /// Begins a transaction.

@@ -165,6 +165,10 @@ impl Owners {
         self.0.insert(owner.first, owner.clone());
     }
 
+    pub(super) fn remove(&mut self, first: u64) {
+        self.0.remove(&first);
+    }
+
     pub(super) fn get(&self, first: u64) -> Option<&Owner> {
         self.0.get(&first)
     }

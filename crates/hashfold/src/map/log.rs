@@ -6,8 +6,8 @@
 //!
 //! | field  | size |                                                 |
 //! |--------|-----:|-------------------------------------------------|
-//! | change |    1 | 1 put, 2 delete, 3 put a large value, 4 put a value that expires, 5 put a large value that expires, 6 delete all keys |
-//! | key    |    … | size (a variable-length integer), bytes; none if all keys are deleted |
+//! | change |    1 | 1 put, 2 delete, 3 put a large value, 4 put a value that expires, 5 put a large value that expires, 6 delete all keys, 7 a run was loaded in bulk: nothing to do |
+//! | key    |    … | size (a variable-length integer), bytes; none of changes 6 and 7 |
 //! | expiry |    8 | of changes 4 and 5: the time at which the entry expires, in milliseconds since 1970-01-01 UTC |
 //! | value  |    … | of a put: size (a variable-length integer), bytes; of a large value: the pointer, 20 bytes |
 
@@ -28,8 +28,11 @@ const PUT_LARGE: u8 = 3;
 const PUT_EXPIRING: u8 = 4;
 const PUT_LARGE_EXPIRING: u8 = 5;
 const CLEAR: u8 = 6;
+const LOADED: u8 = 7;
 /// The payload of a record that deletes all keys.
 pub(super) const CLEAR_PAYLOAD: &[u8] = &[CLEAR];
+/// The payload of a record that gives a bulk load a sequence number.
+pub(super) const LOADED_PAYLOAD: &[u8] = &[LOADED];
 /// Maximum size of an encoded change without its key and value, in bytes.
 const FIELDS_SIZE_MAX: usize = 1 + 2 * VARINT_BYTES_MAX + EXPIRY_SIZE;
 /// Maximum size of an encoded change, in bytes.
@@ -42,6 +45,8 @@ pub(super) enum Logged<'a> {
     Key(Change<'a>),
     /// All keys are deleted.
     Clear,
+    /// A run was to be loaded in bulk. The catalog has its entries, or nothing has.
+    Loaded,
 }
 
 /// Returns the size of an encoded change in bytes, or a little more.
@@ -98,6 +103,7 @@ pub(super) fn decode(
 fn decode_logged<'a>(fields: &mut Decoder<'a>, seed: Seed) -> Result<Logged<'a>> {
     match fields.u8()? {
         CLEAR => Ok(Logged::Clear),
+        LOADED => Ok(Logged::Loaded),
         change => decode_change(fields, change, seed).map(Logged::Key),
     }
 }
@@ -115,7 +121,7 @@ fn decode_change<'a>(fields: &mut Decoder<'a>, change: u8, seed: Seed) -> Result
         PUT_LARGE | PUT_LARGE_EXPIRING => {
             Value::Large(Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?)
         }
-        change => return Err(Error::field("change in the log", "1 to 6", change)),
+        change => return Err(Error::field("change in the log", "1 to 7", change)),
     };
     let value_size = if let Value::Inline(value) = value { value.len() } else { 0 };
     within("key size in the log", 0..=KEY_BYTES_MAX as u64, key.len() as u64)?;
@@ -149,6 +155,7 @@ mod tests {
         decode(payload, count, SEED, |change| {
             changes.push(match change {
                 Logged::Clear => "clear".to_owned(),
+                Logged::Loaded => "loaded".to_owned(),
                 Logged::Key(Change { hash, key, content }) => {
                     assert_eq!(hash, KeyHash::of(key, SEED));
                     format!("{} {content:?}", key.escape_ascii())
@@ -181,14 +188,16 @@ mod tests {
         }
         payload.extend(CLEAR_PAYLOAD);
         expected.push("clear".into());
-        assert_eq!(decoded(&payload, 7).unwrap(), expected);
-        assert!(decoded(&payload, 6).is_err());
+        payload.extend(LOADED_PAYLOAD);
+        expected.push("loaded".into());
+        assert_eq!(decoded(&payload, 8).unwrap(), expected);
+        assert!(decoded(&payload, 7).is_err());
         for cut in 0..payload.len() {
-            assert!(decoded(&payload[..cut], 7).is_err(), "{cut}");
+            assert!(decoded(&payload[..cut], 8).is_err(), "{cut}");
         }
-        for change in [0, 7, 255] {
+        for change in [0, 8, 255] {
             payload[0] = change;
-            assert!(decoded(&payload, 7).is_err());
+            assert!(decoded(&payload, 8).is_err());
         }
         let mut long = Vec::new();
         encode(&mut long, &[0; KEY_BYTES_MAX + 1], Content::TOMBSTONE);

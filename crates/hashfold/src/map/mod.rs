@@ -20,6 +20,7 @@
 //! - [`Transaction`]: several reads and writes, as if at one moment.
 //! - An entry may expire ([`Map::put_expiring`]): from that time on it is absent to all reads, and
 //!   the next merge of its group removes it.
+//! - [`Map::import`] loads a run into an empty map in bulk: each group is written once, without the log.
 //! - [`salvage`]: what a damaged map still holds, as a run.
 //! - [`Snapshot`]: the state at one moment; its [`Snapshot::scan`] is a [`Run`](crate::run::Run),
 //!   from which any other data set is built.
@@ -48,6 +49,9 @@ mod faults;
 mod flush;
 mod group;
 mod handle;
+mod import;
+#[cfg(test)]
+mod import_tests;
 mod item;
 mod large;
 mod list;
@@ -56,6 +60,7 @@ mod lookup;
 mod maintain;
 mod merge;
 mod new_group;
+mod new_groups;
 mod options;
 mod pointer;
 mod prefix;

@@ -1,4 +1,4 @@
-//! A group of a new map: entries that are copied from another one.
+//! A group of a new map: entries that are copied from another one, or those of a run.
 
 use super::{
     batch::Batch,
@@ -6,11 +6,11 @@ use super::{
     item::{Change, Content, Value},
     large::Owners,
     merge::write_spans,
-    pointer::Pointer,
+    pointer::{INLINE_BYTES_MAX, Pointer},
     prefix::Prefix,
     span::Stored,
 };
-use crate::error::Result;
+use crate::{error::Result, key::KeyHash};
 
 /// The entries of a group of a new map, in hash order. Large values are in the new map already.
 #[derive(Default)]
@@ -32,15 +32,59 @@ impl NewGroup {
     ) -> Result<()> {
         let change = match change.content.value {
             Value::Large(pointer) => {
-                let (pointer, owner) = new.write_large(read(pointer)?.as_ref())?;
-                self.owners.insert(&owner);
-                let content = Content { value: Value::Large(pointer), ..change.content };
-                Change { content, ..change }
+                let value = self.write_large(new, read(pointer)?.as_ref())?;
+                Change { content: Content { value, ..change.content }, ..change }
             }
             Value::Tombstone | Value::Inline(_) => change,
         };
         self.batch.push(change, 0);
         Ok(())
+    }
+
+    /// Adds an entry that does not expire.
+    ///
+    /// # Errors
+    /// The device of the new map failed, or is full.
+    pub(super) fn put(
+        &mut self,
+        new: &Core,
+        (hash, key): (KeyHash, &[u8]),
+        value: &[u8],
+    ) -> Result<()> {
+        let value = match value.len() > INLINE_BYTES_MAX {
+            true => self.write_large(new, value)?,
+            false => Value::Inline(value),
+        };
+        self.batch.push(Change { hash, key, content: Content::lasting(value) }, 0);
+        Ok(())
+    }
+
+    /// Writes a large value to the new map.
+    fn write_large(&mut self, new: &Core, value: &[u8]) -> Result<Value<'static>> {
+        let (pointer, owner) = new.write_large(value)?;
+        self.owners.insert(&owner);
+        Ok(Value::Large(pointer))
+    }
+
+    /// Returns the key of the last entry.
+    pub(super) fn last_key(&self) -> Option<&[u8]> {
+        let item = self.batch.items.last()?;
+        Some(&self.batch.bytes[item.start as usize..][..item.key_size.into()])
+    }
+
+    /// Returns the size of all entries, in bytes: about that in blocks.
+    pub(super) fn size(&self) -> usize {
+        self.batch.bytes.len()
+    }
+
+    /// Returns the size of the first entries, those in a key range, in bytes.
+    pub(super) fn size_within(&self, range: Prefix) -> usize {
+        self.batch.bytes_before(self.count_within(range))
+    }
+
+    /// Returns the number of the first entries, those in a key range.
+    fn count_within(&self, range: Prefix) -> usize {
+        range.part(&self.batch.items, |item| item.hash).end
     }
 
     /// Writes the entries to spans of the new map.
@@ -50,5 +94,27 @@ impl NewGroup {
     pub(super) fn write(&self, new: &Core, prefix: Prefix, groups: &mut Vec<Stored>) -> Result<()> {
         let owner = |first| self.owners.get(first);
         write_spans(new, prefix, (&self.batch.items, &self.batch.bytes), &owner, groups)
+    }
+
+    /// Writes the first entries, those in a key range, to spans of the new map, and removes them.
+    ///
+    /// # Errors
+    /// The errors of [`NewGroup::write`].
+    pub(super) fn write_within(
+        &mut self,
+        new: &Core,
+        range: Prefix,
+        groups: &mut Vec<Stored>,
+    ) -> Result<()> {
+        let (count, before) = (self.count_within(range), groups.len());
+        let owner = |first| self.owners.get(first);
+        let items = &self.batch.items[..count];
+        write_spans(new, range, (items, &self.batch.bytes), &owner, groups)?;
+        // The spans own their large values.
+        for owner in groups[before..].iter().flat_map(Stored::owners).flatten() {
+            self.owners.remove(owner.first);
+        }
+        self.batch.remove_first(count);
+        Ok(())
     }
 }

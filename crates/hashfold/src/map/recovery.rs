@@ -48,6 +48,9 @@ fn segments(wal_bytes: u64) -> Segments {
 /// full size, and opening the map takes longer with each.
 const SEGMENTS_MAX: usize = 8;
 
+/// Name of the file into which a sort for an import spills. It is unlinked as soon as it is created.
+pub(super) const SPILL_NAME: &str = "import-spill";
+
 /// The largest generation. Only a damaged manifest has a larger one.
 const GENERATION_MAX: u64 = u64::MAX / 2;
 
@@ -121,7 +124,8 @@ pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
     let (position, groups, owners) = catalog::read(&*catalog, identity, &space)?;
     let current = named.name.clone();
     folder.remove(|name| {
-        catalog::is_catalog(name) && name != current || [NEW_NAME, FIRST_NAME].contains(&name)
+        catalog::is_catalog(name) && name != current
+            || [NEW_NAME, FIRST_NAME, SPILL_NAME].contains(&name)
     })?;
     let groups: Vec<Stored> = groups;
     let images = vec![groups.iter().cloned().map(Arc::new).collect()];
@@ -180,9 +184,13 @@ fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Cor
         relieve(&core, core.options.shape.buffer_bytes)?;
         core.counters.log_bytes.fetch_add(record.payload.len() as u64, SeqCst);
         log::decode(record.payload, record.count, seed, |logged| {
-            let Logged::Key(change) = logged else {
-                core.clear();
-                return Ok(());
+            let change = match logged {
+                Logged::Key(change) => change,
+                Logged::Clear => {
+                    core.clear();
+                    return Ok(());
+                }
+                Logged::Loaded => return Ok(()),
             };
             let owner = match change.content.value {
                 Value::Large(pointer) => Some(owners.claim(&core.space, pointer)?),

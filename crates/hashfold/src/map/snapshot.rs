@@ -9,6 +9,7 @@ use super::{
     maintain,
     pointer::Pointer,
     read::{Entries, Part},
+    span::Stored,
     view::View,
 };
 use crate::{
@@ -60,6 +61,13 @@ pub(super) fn take(core: &Arc<Core>) -> Snapshot {
     // The time is read last: no merge before has dropped an entry that has not expired now.
     let now = core.now();
     Snapshot(Arc::new(State { core: core.clone(), groups, seq, now }))
+}
+
+/// Returns the entries of groups that are in no directory, as a run.
+pub(super) fn scan_groups(core: &Arc<Core>, groups: Vec<Arc<Stored>>) -> Scan {
+    let view = |stored| View { stored, lists: Vec::new() };
+    let (groups, seq, now) = (groups.into_iter().map(view).collect(), core.log().end(), core.now());
+    Snapshot(Arc::new(State { core: core.clone(), groups, seq, now })).scan()
 }
 
 impl Snapshot {

@@ -327,6 +327,21 @@ fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
                 model.apply(change.as_write());
                 check_timed(&map, (&model, now()), keys, &moment);
             }
+            996..998 => {
+                if random.below(2) == 0 {
+                    map.clear().unwrap();
+                    model.clear();
+                }
+                let count = random.below(400);
+                let changes: Vec<_> = (0..count).map(|_| random.change(keys, 0)).collect();
+                let entry = |change: &Written| (change.key.clone(), change.value.clone());
+                let mut run = VecRun::new(changes.iter().map(entry).collect(), SEED);
+                map.import(&mut run, &Watch::default()).unwrap();
+                for change in &changes {
+                    model.apply(Write { expires_at: None, ..change.as_write() });
+                }
+                check_timed(&map, (&model, now()), keys, &moment);
+            }
             _ => check_timed(&map, (&model, now()), keys, &moment),
         }
     }

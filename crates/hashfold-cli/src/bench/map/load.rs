@@ -1,45 +1,48 @@
-//! Writing without a sync per operation: load, updates, deletions; recovery after a crash.
+//! Writing without a sync per operation: load, import, updates, deletions; recovery after a crash.
 
 use super::{ENTRY_SIZE, Scene};
 use crate::{
     bench::{
         ensure,
         measure::{process_seconds, wall_seconds},
+        pairs::remove_all,
         random::pick,
         times::Times,
     },
     failure::Result,
 };
-use hashfold::map::{Durability, Map, MapStats};
+use hashfold::{
+    map::{Durability, Map, MapStats},
+    work::Watch,
+};
 use std::time::Instant;
 
 /// Maximum number of changes in the log that is replayed: fewer than make a checkpoint due.
 const REPLAYED_MAX: u64 = 1_000_000;
 
-/// Puts all keys in random order.
-pub(super) fn load(scene: &mut Scene<'_>, map: Map) -> Result<()> {
+/// Puts all keys in random order. Returns the number of puts per second.
+pub(super) fn load(scene: &mut Scene<'_>, map: Map) -> Result<f64> {
     // Numbers are in order, and their keys in random order.
-    let stats = puts(scene, map, "load", scene.entries.count(), &|_, i| i)?;
+    let (puts_per_s, stats) = puts(scene, map, "load", scene.entries.count(), &|_, i| i)?;
     let addresses = stats.address_bytes as f64 / scene.entries.count() as f64;
     scene.say("load.address_bytes_per_entry", addresses, "bytes");
-    Ok(())
+    Ok(puts_per_s)
 }
 
 /// Replaces values of keys at random.
 pub(super) fn update(scene: &mut Scene<'_>, map: Map) -> Result<()> {
-    puts(scene, map, "update", scene.bench.updates, &|scene, i| scene.entries.pick(i, 1))?;
-    Ok(())
+    puts(scene, map, "update", scene.bench.updates, &|scene, i| scene.entries.pick(i, 1)).map(drop)
 }
 
 /// Puts values and closes the map. Clocks stop when the work in the background has ended and all is durable.
-/// Returns the figures of the map before it was closed.
+/// Returns the number of puts per second, and the figures of the map before it was closed.
 fn puts(
     scene: &mut Scene<'_>,
     map: Map,
     phase: &str,
     count: u64,
     number: &dyn Fn(&Scene<'_>, u64) -> u64,
-) -> Result<MapStats> {
+) -> Result<(f64, MapStats)> {
     let mut times = Times::new();
     scene.disk.take();
     let (start, cpu) = (Instant::now(), process_seconds());
@@ -71,7 +74,7 @@ fn puts(
     say("writes_per_put", moved.writes as f64 / puts, "writes");
     say("write_amplification", moved.written_bytes as f64 / bytes, "");
     scene.say_space(phase)?;
-    Ok(stats)
+    Ok((puts / seconds, stats))
 }
 
 /// Drops the map with changes that only its log has, and opens it again.
@@ -117,4 +120,26 @@ pub(super) fn delete(scene: &mut Scene<'_>) -> Result<()> {
     scene.say_space("compact")?;
     scene.entries.check_all(&map)?;
     Ok(map.close()?)
+}
+
+/// Imports the scan of a map into an empty one.
+pub(super) fn import(scene: &Scene<'_>, puts_per_s: f64) -> Result<()> {
+    let map = scene.open(Durability::Buffered)?;
+    let folder = scene.folder.with_extension("import");
+    let other = Map::create(&folder, scene.options(Durability::Buffered))?;
+    let mut run = map.snapshot().scan();
+    scene.disk.take();
+    let (seconds, done) = wall_seconds(|| other.import(&mut run, &Watch::default()));
+    done?;
+    let moved = scene.disk.take();
+    scene.entries.check_all(&other)?;
+    other.close()?;
+    remove_all(&folder)?;
+    map.close()?;
+    let count = scene.entries.present() as f64;
+    let bytes = count * ENTRY_SIZE as f64;
+    scene.say("import.per_s", count / seconds, "entries/s");
+    scene.say("import.put_ratio", count / seconds / puts_per_s, "times the puts");
+    scene.say("import.write_amplification", moved.written_bytes as f64 / bytes, "");
+    Ok(())
 }

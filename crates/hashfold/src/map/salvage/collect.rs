@@ -103,6 +103,7 @@ impl<'a> Collector<'a> {
         let taken = log::decode(record.payload, record.count, seed, |logged| match logged {
             Logged::Key(change) => self.push(change),
             Logged::Clear => self.clear(),
+            Logged::Loaded => Ok(()),
         });
         self.note(taken, || Lost::Records(record.seq..record.end()))
     }

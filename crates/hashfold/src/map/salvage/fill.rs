@@ -3,18 +3,11 @@
 use super::run::Salvage;
 use crate::{
     error::Result,
-    map::{
-        MapOptions,
-        block::BLOCK_SIZE,
-        new_group::NewGroup,
-        options::Shape,
-        prefix::{DEPTH_MAX, Prefix},
-        recovery,
-    },
+    map::{MapOptions, new_groups::NewGroups, recovery},
     run::Run,
     work::Watch,
 };
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 impl Salvage {
     /// Writes all entries that the run has not returned yet to a new map in another folder, with the
@@ -38,32 +31,15 @@ fn write_map(from: &mut Salvage, folder: &Path, watch: &Watch) -> Result<u64> {
         attributes: from.attributes().to_vec(),
         ..from.options.clone()
     };
-    let depth = depth(from.block_bytes_max(), &options.shape);
     let new = recovery::begin(folder, options)?;
-    let mut groups = Vec::new();
+    let mut groups = NewGroups::new(&new);
     let mut count = 0;
-    let mut is_more = from.advance()?;
-    let mut start = Some(0);
-    while let Some(first) = start {
-        let prefix = Prefix { start: first, depth };
-        let mut group = NewGroup::default();
-        while is_more && prefix.contains(from.change().0.hash) {
-            let (change, large) = from.change();
-            group.push(&new, change, |_| Ok(large))?;
-            watch.add(1)?;
-            count += 1;
-            is_more = from.advance()?;
-        }
-        group.write(&new, prefix, &mut groups)?;
-        start = prefix.end();
+    while from.advance()? {
+        let (change, large) = from.change();
+        groups.push(change, |_| Ok(large))?;
+        watch.add(1)?;
+        count += 1;
     }
-    recovery::publish(&new, groups.into_iter().map(Arc::new).collect())?;
+    recovery::publish(&new, groups.finish()?)?;
     Ok(count)
-}
-
-/// Returns the depth of groups that have half of the blocks that a group may have, on average.
-fn depth(bytes: u64, shape: &Shape) -> u8 {
-    let group_bytes = (shape.span_blocks_max / 2).max(1) * BLOCK_SIZE as u64;
-    let depth = bytes.div_ceil(group_bytes).max(1).next_power_of_two().ilog2() as u8;
-    depth.clamp(shape.first_depth, DEPTH_MAX / 2)
 }

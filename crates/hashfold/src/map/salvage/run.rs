@@ -55,11 +55,6 @@ impl Salvage {
         &self.losses
     }
 
-    /// Returns the size of the changes in blocks, in bytes, at most.
-    pub(super) fn block_bytes_max(&self) -> u64 {
-        self.sorted.summary().bytes_max
-    }
-
     /// Returns the current entry, with the pointer of the damaged map to a large value; and its value
     /// if it is large.
     pub(super) fn change(&self) -> (Change<'_>, &[u8]) {
