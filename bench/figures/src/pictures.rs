@@ -7,17 +7,25 @@ use crate::{
 };
 use std::path::Path;
 
-/// The picture of one file of results.
+/// A picture of a file of results.
 struct Picture {
     /// Default folder of the file.
     folder: &'static str,
-    /// Name of the file, without its extension.
+    /// Name of the picture, without its extension.
     name: &'static str,
+    /// Name of the file, without its extension.
+    results: &'static str,
     draw: Draw,
 }
 
+/// Returns the picture that has the name of its file.
 const fn picture(folder: &'static str, name: &'static str, draw: Draw) -> Picture {
-    Picture { folder, name, draw }
+    Picture { folder, name, results: name, draw }
+}
+
+/// Returns another picture of the same file.
+const fn another(picture: Picture, name: &'static str, draw: Draw) -> Picture {
+    Picture { name, draw, ..picture }
 }
 
 const ECT: &str = "results/ect";
@@ -28,7 +36,10 @@ const CASCADE: &str = "results/cascade";
 const HLL: &str = "results/hll";
 const QUEUES: &str = "results/queues";
 
-const PICTURES: [Picture; 27] = [
+/// The errors of intersections.
+const INTERSECTIONS: Picture = picture(HLL, "hll-intersections", hll::draw);
+
+const PICTURES: [Picture; 29] = [
     picture(ECT, "fig3", sizes::draw_3),
     picture(ECT, "fig6", sizes::draw_6),
     picture(ECT, "fig7", construction::draw_7),
@@ -48,7 +59,9 @@ const PICTURES: [Picture; 27] = [
     picture(CASCADE, "cascade-quotient", cascade::draw_quotient),
     picture(CASCADE, "cascade-lookups", cascade::draw_lookups),
     picture(CASCADE, "cascade-tombstones", cascade::draw_tombstones),
-    picture(HLL, "hll-intersections", hll::draw),
+    INTERSECTIONS,
+    another(INTERSECTIONS, "hll-envelopes", hll::draw_envelopes),
+    another(INTERSECTIONS, "hll-ratios", hll::draw_ratios),
     picture(HLL, "hll-cut-offs", hll::draw_cut_offs),
     picture(HLL, "hll-histograms", hll::draw_histograms),
     picture(HLL, "hll-sizes", hll::draw_sizes),
@@ -65,11 +78,11 @@ pub fn draw(command: &Command, options: &Options) -> Result<()> {
         |picture: &&Picture| names.contains(&picture.name) || matches!(command, Command::All);
     for picture in PICTURES.iter().filter(is_wanted) {
         let folder = options.out.as_deref().unwrap_or(Path::new(picture.folder));
-        let path = folder.join(format!("{}.jsonl", picture.name));
+        let path = folder.join(format!("{}.jsonl", picture.results));
         if matches!(command, Command::All) && !path.exists() {
             continue;
         }
-        (picture.draw)(&sheet::read(&path)?, &path.with_extension("svg"))?;
+        (picture.draw)(&sheet::read(&path)?, &folder.join(format!("{}.svg", picture.name)))?;
     }
     if matches!(command, Command::Sal(_) | Command::All) {
         sal::draw(options)?;
@@ -97,7 +110,9 @@ fn names(command: &Command) -> &'static [&'static str] {
         Command::CascadeQuotient(_) => &["cascade-quotient"],
         Command::CascadeLookups(_) => &["cascade-lookups"],
         Command::CascadeTombstones(_) => &["cascade-tombstones"],
-        Command::HllIntersections(_) => &["hll-intersections", "hll-cut-offs", "hll-histograms"],
+        Command::HllIntersections(_) => {
+            &["hll-intersections", "hll-envelopes", "hll-ratios", "hll-cut-offs", "hll-histograms"]
+        }
         Command::HllSizes(_) => &["hll-sizes", "hll-bias"],
         Command::Queues(_) => &["queues", "queues-third", "queues-events"],
         Command::All | Command::Sal(_) | Command::Urls(_) => &[],

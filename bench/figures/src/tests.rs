@@ -173,6 +173,14 @@ fn intersections_of_the_posts_are_drawn() {
     let cells = Table::read(&folder.path().join("hll-cut-offs.jsonl"));
     assert_eq!(cells.of(sheet::OURS).count(), 4);
     assert!(folder.path().join("hll-cut-offs.svg").exists());
+    // Two more pictures are drawn from the file of the first one.
+    for name in ["hll-envelopes.svg", "hll-ratios.svg"] {
+        let drawn = fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(drawn.contains("paper") && drawn.contains("ours"), "{name}");
+        fs::remove_file(folder.path().join(name)).unwrap();
+        figures(folder.path(), "hll-intersections --draw").unwrap();
+        assert!(fs::read_to_string(folder.path().join(name)).unwrap() == drawn, "{name}");
+    }
     let histograms = Table::read(&folder.path().join("hll-histograms.jsonl"));
     for column in ["exclusion", "joint", "sample"] {
         let all: f64 = histograms.numbers(sheet::OURS, column).iter().sum();

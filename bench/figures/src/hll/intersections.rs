@@ -6,12 +6,16 @@
 //!         └→ samples of the smallest hashes, of the same bytes
 //! ```
 
-use super::{FOLDER, histograms};
+use super::{
+    FOLDER,
+    envelopes::{draw_envelopes, draw_ratios},
+    histograms,
+};
 use crate::{
     HllRuns, Options, Result,
     chart::{self, Axis, Chart, Look, Point, Series},
     measure::ensure,
-    sheet::{self, OURS, PAPER, Row, Sheet, of},
+    sheet::{self, Draw, OURS, PAPER, Row, Sheet, of},
 };
 use hashfold::{
     KeyHash, Seed,
@@ -21,17 +25,17 @@ use record::{Bar, Panel, draw as draw_bars};
 use std::path::Path;
 
 /// The binary logarithms of the numbers of registers in the posts.
-const PRECISIONS: [u8; 4] = [13, 14, 15, 16];
+pub(super) const PRECISIONS: [u8; 4] = [13, 14, 15, 16];
 /// The largest of them: all others are sketches of it that are downsized.
 const PRECISION_MAX: u8 = PRECISIONS[PRECISIONS.len() - 1];
 /// How many times as many keys B has as A.
-const RATIOS: [u64; 10] = [1, 2, 5, 10, 20, 30, 50, 100, 200, 500];
+pub(super) const RATIOS: [u64; 10] = [1, 2, 5, 10, 20, 30, 50, 100, 200, 500];
 /// The parts of A that are in B, too.
-const OVERLAPS: [f64; 3] = [0.01, 0.05, 0.1];
+pub(super) const OVERLAPS: [f64; 3] = [0.01, 0.05, 0.1];
 /// The overlap of the posts' cut-offs.
 const CUT_OFF: f64 = 0.05;
 /// The posts' cut-offs: number of registers, and the largest ratio that they advise.
-const CUT_OFFS: [(u64, u64); 4] = [(8192, 10), (16384, 20), (32768, 30), (65536, 100)];
+pub(super) const CUT_OFFS: [(u64, u64); 4] = [(8192, 10), (16384, 20), (32768, 30), (65536, 100)];
 /// Number of pairs at a cut-off for each pair of another kind: histograms need more.
 const CUT_OFF_RUNS: u64 = 4;
 /// Bits of a register as bytes.
@@ -39,7 +43,7 @@ const REGISTER_BITS: usize = 6;
 /// Bits of a hash of a sample as bytes, and the binary logarithm of the number of keys.
 const HASH_BITS: f64 = 42.0;
 /// An answer is directionally correct if its relative error is no more than this.
-const DIRECTION: f64 = 0.5;
+pub(super) const DIRECTION: f64 = 0.5;
 
 pub(super) const NAMES: [(&str, &str); 3] = [
     ("exclusion", "ours: inclusion–exclusion"),
@@ -118,6 +122,10 @@ pub fn intersections(options: &Options, runs: &HllRuns) -> Result<()> {
         }
     }
     all.save(options, "hll-intersections", draw)?;
+    let draws: [(&str, Draw); 2] = [("hll-envelopes", draw_envelopes), ("hll-ratios", draw_ratios)];
+    for (name, draw) in draws {
+        draw(all.rows(), &options.folder().join(format!("{name}.svg")))?;
+    }
     bubble.save(options, "hll-cut-offs", draw_cut_offs)?;
     let path = shapes.write(options, "hll-histograms")?;
     histograms::draw(&sheet::read(&path)?, &path.with_extension("svg"))

@@ -1,4 +1,4 @@
-//! What the verbs do with a sketch of any kind: its estimate, unions and comparisons.
+//! Estimates, unions and comparisons of sketches of any kind, with the messages of the command.
 
 use super::words::Found;
 use crate::failure::{Failure, Result};
