@@ -157,7 +157,9 @@ fn rounded(sketch: &AnySketch) -> Result<u64, String> {
     let count = match sketch {
         AnySketch::Hll(sketch) => sketch.estimate(),
         AnySketch::Ghll(sketch) => sketch.estimate(),
-        AnySketch::BottomK(sketch) => sketch.estimate(CONFIDENCE).map_err(refused)?.value,
+        AnySketch::BottomK(sketch) => {
+            sketch.estimate(CONFIDENCE).map_err(|error| refused(&error))?.value
+        }
     };
     Ok(count.round() as u64)
 }
@@ -218,7 +220,7 @@ fn read(value: &[u8]) -> Result<AnySketch, String> {
 }
 
 /// Returns the reply to sketches that cannot be united or compared.
-fn refused(error: hashfold::Error) -> String {
+fn refused(error: &hashfold::Error) -> String {
     format!("ERR {error}")
 }
 
@@ -245,7 +247,7 @@ impl Union {
             return Ok(());
         };
         shorten_longer(union, &mut sketch);
-        union.union(&sketch).map_err(refused)
+        union.union(&sketch).map_err(|error| refused(&error))
     }
 
     /// Returns the union: an empty sketch, if all keys were absent.
@@ -346,7 +348,7 @@ impl Found {
                 computed(sketch.estimate_with_error(), "generalized-hyperloglog")
             }
             AnySketch::BottomK(sketch) => {
-                Found::sampled(&sketch.estimate(CONFIDENCE).map_err(refused)?)
+                Found::sampled(&sketch.estimate(CONFIDENCE).map_err(|error| refused(&error))?)
             }
         })
     }
@@ -360,11 +362,13 @@ impl Found {
                 let (sets, both) = (vec![a.to_set(), b.to_set()], Expression::all(2));
                 let sample = Precision::whole(confidence)
                     .and_then(|precision| PrefixSample::read(sets, &both, &precision));
-                return Ok(Found::sampled(&sample.map_err(refused)?.estimate(&both)));
+                return Ok(Found::sampled(
+                    &sample.map_err(|error| refused(&error))?.estimate(&both),
+                ));
             }
             (a, b) => Err(a.other_kind(b)),
         };
-        let joint = joint.map_err(refused)?;
+        let joint = joint.map_err(|error| refused(&error))?;
         Ok(Found::computed(&joint.intersection, confidence, "maximum-likelihood"))
     }
 

@@ -194,7 +194,7 @@ fn readers_see_a_load_at_its_end_and_transactions_that_saw_nothing_conflict() {
     map.transact(|changes| changes.get("absent").map(drop)).unwrap();
 }
 
-/// What other threads do during a load that ends it as a bulk load.
+/// A change of another thread ends a load as a bulk load.
 #[test]
 fn a_map_that_is_changed_during_a_load_has_the_changes_and_the_run() {
     for flushes in [false, true] {

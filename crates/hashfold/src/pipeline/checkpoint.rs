@@ -31,7 +31,7 @@ pub(super) const VERSION_OVERFLOWS: u8 = 3;
 pub struct Position {
     /// Number of bytes, or of what the source counts.
     pub offset: u64,
-    /// What tells the source from another one in its place, if that is known.
+    /// The beginning of the source, which tells it from another one in its place, if that is known.
     pub beginning: Beginning,
 }
 

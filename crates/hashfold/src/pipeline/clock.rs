@@ -50,16 +50,16 @@ pub(super) struct ClockLimits {
     pub(super) idle_ms: i64,
 }
 
-/// What becomes of an event.
+/// The decision about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is handled. Events that are held are refused.
+    /// The event is handled. Events that are held are refused.
     Taken,
-    /// It is held.
+    /// The event is held.
     Held,
-    /// It is held, and with it all others are handled now.
+    /// The event is held, and with it all others are handled now.
     Confirmed,
-    /// It is refused.
+    /// The event is refused.
     Refused,
 }
 

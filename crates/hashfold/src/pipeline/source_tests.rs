@@ -274,7 +274,7 @@ fn a_gap_is_confirmed_by_short_connections_together() {
     assert_eq!(case.end(), [121, 0, 0]);
 }
 
-/// What is held when the pipeline ends is summarised: nothing shows that it is wrong.
+/// Events that are held when the pipeline ends are summarised: nothing shows that they are wrong.
 #[test]
 fn events_that_are_held_at_the_end_are_summarised() {
     let case = Case::new();

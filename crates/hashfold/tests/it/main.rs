@@ -1,6 +1,7 @@
 //! Tests of the public interface, in one test target.
 
 mod access;
+mod checkpoint_golden;
 mod code_map;
 mod crash;
 mod damage;
