@@ -52,16 +52,17 @@ pub(crate) fn run(args: &SummarizeArgs) -> Result<Exit> {
     let text =
         fs::read_to_string(path).map_err(|error| Failure::io(path.display(), "read", &error))?;
     let folder = path.parent().unwrap_or(path);
-    let config = Config::parse(&text, &path.display().to_string(), folder).map_err(failure)?;
+    let config = Config::parse(&text, &path.display().to_string(), folder)
+        .map_err(|error| failure(&error))?;
     if args.check {
         return say_checked(&config, args.json).map(|()| Exit::Done);
     }
     let stop = Stop::on_signals()?;
-    let run = Run::start(&config, &Env::system(), stop.flag()).map_err(failure)?;
+    let run = Run::start(&config, &Env::system(), stop.flag()).map_err(|error| failure(&error))?;
     say_start(&run, args.json)?;
     let has_addresses = !run.addresses().is_empty();
     let mut progress = Progress::new(args);
-    let stats = run.wait(&mut |stats| progress.show(stats)).map_err(failure)?;
+    let stats = run.wait(&mut |stats| progress.show(stats)).map_err(|error| failure(&error))?;
     progress.show_reports(&stats);
     stats.iter().try_for_each(|stream| say_end(stream, args.json))?;
     check_sources(&stats)?;
@@ -78,7 +79,7 @@ fn check_sources(stats: &[StreamStats]) -> Result<()> {
             _ => None,
         });
     let Some(first) = errors.next() else { return Ok(()) };
-    let mut failure = failure_of(first);
+    let mut failure = failure(first);
     match errors.count() {
         0 => {}
         1 => failure.message.push_str("; and 1 other source failed"),
@@ -367,11 +368,7 @@ fn summary_json(name: &str, stats: &SummaryStats) -> Value {
 }
 
 /// Returns the failure for a run that does not start, or ends early.
-pub(crate) fn failure(error: SummarizeError) -> Failure {
-    failure_of(&error)
-}
-
-fn failure_of(error: &SummarizeError) -> Failure {
+pub(crate) fn failure(error: &SummarizeError) -> Failure {
     match error {
         SummarizeError::Data(error) => error.clone().into(),
         SummarizeError::Io { place, action, source } => Failure::io(place, action, source),

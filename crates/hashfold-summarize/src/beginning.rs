@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_file_is_known_by_its_first_bytes() {
-        let text: Vec<u8> = (0..10_000_u32).map(|i| (i * i >> 7) as u8).collect();
+        let text: Vec<u8> = (0..10_000_u32).map(|i| ((i * i) >> 7) as u8).collect();
         for offset in [0, 1, 100, 4095, 4096, 4097, 9000] {
             let mut first = FirstBytes::default();
             text[..offset].chunks(7).for_each(|part| first.add(part));

@@ -89,11 +89,12 @@ fn from_file(
     drop(file);
     let source = format!("files = [\"{}.events\"]", kind.name);
     let config = config(bench, kind, folder, (bench.workers[0], &source))?;
-    let run = Run::start(&config, &Env::system(), Arc::default()).map_err(failure)?;
+    let run =
+        Run::start(&config, &Env::system(), Arc::default()).map_err(|error| failure(&error))?;
     let cpu = process_seconds();
     let (seconds, stats) = wall_seconds(|| run.wait(&mut |_| {}));
     let cpu = process_seconds() - cpu;
-    check::check(folder, &stats.map_err(failure)?, block, &sent)?;
+    check::check(folder, &stats.map_err(|error| failure(&error))?, block, &sent)?;
     add(report, &format!("{}.file", kind.name), (seconds, cpu), &sent);
     remove_all(&folder.join("out"))?;
     fs::remove_file(&path).map_err(|error| Failure::io(path.display(), "remove", &error))
@@ -156,7 +157,7 @@ fn over_tcp(
 ) -> Result<Block> {
     let config = config(bench, kind, folder, (workers, LISTEN))?;
     let stop = Arc::<AtomicBool>::default();
-    let run = Run::start(&config, &Env::system(), stop.clone()).map_err(failure)?;
+    let run = Run::start(&config, &Env::system(), stop.clone()).map_err(|error| failure(&error))?;
     let (_, address) = run.addresses()[0];
     let all = Arc::new(AtomicU64::new(u64::MAX));
     let cpu = process_seconds();
@@ -170,7 +171,7 @@ fn over_tcp(
     });
     let cpu = process_seconds() - cpu;
     let (sent, cpu_of_sender, block) = sent?;
-    check::check(folder, &stats.map_err(failure)?, &block, &sent)?;
+    check::check(folder, &stats.map_err(|error| failure(&error))?, &block, &sent)?;
     let name = match workers {
         1 => kind.name.to_owned(),
         _ => format!("{}.workers{workers}", kind.name),
@@ -193,7 +194,7 @@ fn config(
          time = {{ from = \"time\", format = \"ms\" }}\n{}{SUMMARIES}",
         bench.parsers, kind.config
     );
-    Config::parse(&text, "bench", folder).map_err(failure)
+    Config::parse(&text, "bench", folder).map_err(|error| failure(&error))
 }
 
 fn add(report: &Report, name: &str, (wall, cpu): (f64, f64), sent: &Sent) {

@@ -114,7 +114,7 @@ pub(super) fn measure(
     reset_peak_rss();
     let before_mib = rss_bytes() / (1 << 20) as f64;
     let stop = Arc::<AtomicBool>::default();
-    let run = Run::start(&config, &env, stop.clone()).map_err(failure)?;
+    let run = Run::start(&config, &env, stop.clone()).map_err(|error| failure(&error))?;
     let (_, address) = run.addresses()[0];
     let (taken, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
     let all = Arc::new(AtomicU64::new(u64::MAX));
@@ -145,7 +145,7 @@ pub(super) fn measure(
     // After an error the disk may be shut still.
     ends.store(true, Ordering::Relaxed);
     disk.open();
-    let stats = stats.map_err(failure)?;
+    let stats = stats.map_err(|error| failure(&error))?;
     let sent = sender.join().expect("the sender does not panic");
     let (sent, block) = sent.map_err(|error| Failure::io("a connection", "write", &error))?;
     check::check(folder, &stats, &block, &sent)?;
