@@ -8,6 +8,7 @@ use crate::{
 use std::path::Path;
 
 /// A picture of a file of results.
+#[derive(Clone, Copy)]
 struct Picture {
     /// Default folder of the file.
     folder: &'static str,

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::Result;
 use heed::{
-    CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn,
-    WithoutTls, types::Bytes,
+    CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls,
+    types::Bytes,
 };
 use std::{
     fs,
