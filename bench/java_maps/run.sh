@@ -2,7 +2,7 @@
 # Measures maps of Java libraries, each in a process of its own in each round, on the keys of `peers memory`. Prints JSON
 # Lines for its option --java.
 #
-#   bench/java_maps/run.sh --rounds 3 --keys 50000000 > target/java-maps.jsonl
+#   bench/java_maps/run.sh --rounds 3 --keys 25000000 > target/java-maps.jsonl
 #
 # Needs mvn and a JDK (17 or later). JAVA_HEAP is the largest heap; JAVA_MAPS_DIR is the folder for downloads and builds.
 set -eu

@@ -32,8 +32,8 @@ public final class Bench {
             System.out.println(String.join(" ", Table.kinds().keySet()));
             return;
         }
-        Map<String, String> options = new HashMap<>(Map.of("map", "fastutil", "keys", "50000000", "gets", "5000000",
-                "part", "1000000", "seconds", "120", "seed", "1"));
+        Map<String, String> options = new HashMap<>(Map.of("map", "fastutil", "keys", "25000000", "gets", "2500000",
+                "part", "1000000", "seconds", "20", "seed", "1"));
         for (int i = 0; i < arguments.length; i += 2) {
             String name = arguments[i].replaceFirst("^--", "");
             if (i + 1 == arguments.length || !options.containsKey(name)) {

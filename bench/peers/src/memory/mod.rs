@@ -46,20 +46,20 @@ pub use self::alone::run_alone;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Number of keys that are put. Tables that double are as full with 50 million as with 100 million.
-    #[arg(long, default_value_t = 50_000_000, value_parser = clap::value_parser!(u32).range(1000..))]
+    /// Number of keys that are put. Tables that double are as full with 25 million as with 100 million.
+    #[arg(long, default_value_t = 25_000_000, value_parser = clap::value_parser!(u32).range(1000..))]
     pub keys: u32,
     /// Number of lookups of present keys, and of absent ones.
-    #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 2_500_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub gets: u64,
     /// Divides the number of keys of the posts' appends, 78.2 million, by this number.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=78_200))]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=78_200))]
     pub scale: u32,
     /// Number of puts, or of appended records, in a part whose time is measured.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub part: u64,
     /// Maximum time of all puts or appends of a peer, in seconds; the rest is left out.
-    #[arg(long, default_value_t = 120.0)]
+    #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
     /// Memory of a process, in megabytes. Needs root, who can make control groups.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(32..))]

@@ -17,11 +17,12 @@ use super::{
     space::{Blocks, Space},
     span::Stored,
     stripes::Stripes,
+    sync::{Condvar, Mutex, MutexGuard},
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
     folder::LockedFolder,
-    io::Buffer,
+    io::{Buffer, WriteQueue},
     key::Seed,
     wal::Wal,
     work::Pending,
@@ -29,7 +30,7 @@ use crate::{
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
+        Arc, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
 };
@@ -296,20 +297,58 @@ impl Core {
     pub(super) fn write_blocks(
         &self,
         kind: BlockKind,
+        items: (&[Item], &[u8]),
+        starts: &[usize],
+    ) -> Result<(Blocks, u64)> {
+        let mut out = Buffer::zeroed(starts.len() * BLOCK_SIZE);
+        let (blocks, write) = self.encode_blocks(kind, items, starts, &mut out)?;
+        self.space.file.write_at(blocks.offset(), &out)?;
+        self.count_blocks(blocks.count);
+        Ok((blocks, write))
+    }
+
+    /// Writes blocks as [`Core::write_blocks`] does, in the background: they are written once the queue has
+    /// no write in flight.
+    pub(super) fn start_blocks(
+        &self,
+        queue: &mut WriteQueue,
+        kind: BlockKind,
+        items: (&[Item], &[u8]),
+        starts: &[usize],
+    ) -> Result<(Blocks, u64)> {
+        let size = starts.len() * BLOCK_SIZE;
+        let most = size.max(self.options.shape.span_blocks_max as usize * BLOCK_SIZE);
+        let spare = queue.take_buffer().filter(|spare| spare.len() >= size);
+        let mut out = spare.unwrap_or_else(|| Buffer::zeroed(most));
+        let (blocks, write) = self.encode_blocks(kind, items, starts, &mut out[..size])?;
+        let (file, offset) = (self.space.file.clone(), blocks.offset());
+        let started = queue.start(out, move |out| file.write_at(offset, &out[..size]));
+        if started.is_err() {
+            // The blocks stay taken while a write to them is in flight. The first error tells most.
+            let _ = queue.wait_until(0);
+        }
+        started?;
+        self.count_blocks(blocks.count);
+        Ok((blocks, write))
+    }
+
+    /// Takes blocks that begin at `starts` of the items, and encodes them. Returns their owner and the number
+    /// of the write.
+    fn encode_blocks(
+        &self,
+        kind: BlockKind,
         (items, bytes): (&[Item], &[u8]),
         starts: &[usize],
+        out: &mut [u8],
     ) -> Result<(Blocks, u64)> {
         let blocks = self.space.take(starts.len() as u64)?;
         let write = self.begin_write();
-        let mut out = Buffer::zeroed(starts.len() * BLOCK_SIZE);
         for (i, block) in out.chunks_exact_mut(BLOCK_SIZE).enumerate() {
             let end = starts.get(i + 1).copied().unwrap_or(items.len());
             let number = blocks.first + i as u64;
             let id = BlockId { kind, number, file_id: self.identity.id, write };
             encode(&items[starts[i]..end], bytes, id, block);
         }
-        self.space.file.write_at(blocks.offset(), &out)?;
-        self.count_blocks(blocks.count);
         Ok((blocks, write))
     }
 

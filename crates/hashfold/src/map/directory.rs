@@ -1,11 +1,8 @@
 //! The directory: from a hash to its group.
 
-use super::{group::Group, prefix::Prefix};
+use super::{group::Group, prefix::Prefix, sync::RwLock};
 use crate::key::KeyHash;
-use std::{
-    ops::Range,
-    sync::{Arc, RwLock},
-};
+use std::{ops::Range, sync::Arc};
 
 const NO_PANIC: &str = "nothing panics under this lock";
 

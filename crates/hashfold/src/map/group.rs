@@ -1,11 +1,17 @@
 //! A group: the entries of a key range, in RAM and on the device.
 
 use super::{
-    block::BLOCK_SIZE, item::Content, large::Owner, list::List, prefix::Prefix, sizes::EntryBounds,
+    block::BLOCK_SIZE,
+    item::Content,
+    large::Owner,
+    list::List,
+    prefix::Prefix,
+    sizes::EntryBounds,
     span::Stored,
+    sync::{Mutex, MutexGuard},
 };
 use crate::key::{KeyHash, Seed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// A group of a map. Its lock is never held during I/O.
 #[derive(Debug)]

@@ -9,13 +9,14 @@ use super::{
     pointer::INLINE_BYTES_MAX,
     recovery::{self, SPILL_NAME},
     snapshot, verify,
-    write::{self, RECORD_SIZE_MAX},
+    write::{self, CHANGES_SIZE_MAX},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     key::{KeyHash, Seed},
     run::{Run, SortOptions, Sorter},
     verify::VerifyReport,
+    wal::PAYLOAD_SIZE_MAX,
     work::Watch,
 };
 use std::{
@@ -65,9 +66,9 @@ struct Handle(Arc<Core>);
 
 impl Map {
     /// Maximum size of the changes of one [`Map::write`], or of one transaction, in bytes: of keys and
-    /// values, values above 1 KiB left out, with up to 50 bytes more per change ([`Write::size`]).
-    /// About 512 KiB.
-    pub const WRITE_BYTES_MAX: usize = RECORD_SIZE_MAX;
+    /// values, values above 1 KiB left out, with up to 50 bytes more per change ([`Write::size`]). 1 GiB.
+    /// Other writers wait while changes of more than about 512 KiB are applied.
+    pub const WRITE_BYTES_MAX: usize = CHANGES_SIZE_MAX;
 
     /// Opens the map in a folder, or creates one, with the default options.
     ///
@@ -300,7 +301,7 @@ impl Map {
             log::check_sizes(key.as_ref(), Some(value.as_ref()))?;
             let size = key.as_ref().len() + value.as_ref().len().min(INLINE_BYTES_MAX);
             let all = key.as_ref().len() + value.as_ref().len();
-            let is_full = bytes + size > RECORD_SIZE_MAX / 2 || large + all > LARGE_BYTES_MAX;
+            let is_full = bytes + size > PAYLOAD_SIZE_MAX / 2 || large + all > LARGE_BYTES_MAX;
             if part.len() == CHANGES_MAX || is_full && !part.is_empty() {
                 self.put_part(&part)?;
                 (part, bytes, large) = (Vec::new(), 0, 0);

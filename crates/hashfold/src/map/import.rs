@@ -19,11 +19,12 @@ use super::{
     new_groups::NewGroups,
     snapshot,
     span::Stored,
-    write::{self, RECORD_SIZE_MAX},
+    write,
 };
 use crate::{
     error::Result,
     run::{Entry, Run},
+    wal::PAYLOAD_SIZE_MAX,
     work::Watch,
 };
 use std::sync::Arc;
@@ -95,7 +96,7 @@ fn put_all(core: &Arc<Core>, run: &mut dyn Run, watch: &Watch) -> Result<()> {
             bytes += key.len() + value.map_or(0, <[u8]>::len);
             part.push((key.to_vec(), value.map(<[u8]>::to_vec)));
         }
-        if !more || part.len() == ENTRIES_MAX || bytes > RECORD_SIZE_MAX / 4 {
+        if !more || part.len() == ENTRIES_MAX || bytes > PAYLOAD_SIZE_MAX / 4 {
             put_part(core, &part)?;
             watch.add(part.len() as u64)?;
             (part, bytes) = (Vec::new(), 0);
@@ -114,9 +115,7 @@ fn put_part(core: &Arc<Core>, part: &[Owned]) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    let record = write::prepare(core, &changes)?;
-    let held = core.stripes.lock(record.hashes());
-    write::write_held(core, held, &record)?;
+    write::append(core, &write::prepare(core, &changes)?)?;
     maintain::start(core);
     Ok(())
 }

@@ -6,10 +6,14 @@
 //!
 //! | field  | size |                                                 |
 //! |--------|-----:|-------------------------------------------------|
-//! | change |    1 | 1 put, 2 delete, 3 put a large value, 4 put a value that expires, 5 put a large value that expires, 6 delete all keys, 7 a run was loaded in bulk: nothing to do |
-//! | key    |    … | size (a variable-length integer), bytes; none of changes 6 and 7 |
+//! | change |    1 | 1 put, 2 delete, 3 put a large value, 4 put a value that expires, 5 put a large value that expires, 6 delete all keys, 7 a run was loaded in bulk: nothing to do, 8 a part of the changes is in blocks of its own |
+//! | key    |    … | size (a variable-length integer), bytes; none of changes 6 to 8 |
 //! | expiry |    8 | of changes 4 and 5: the time at which the entry expires, in milliseconds since 1970-01-01 UTC |
 //! | value  |    … | of a put: size (a variable-length integer), bytes; of a large value: the pointer, 20 bytes |
+//! | part   |    … | of change 8: its number of changes (a variable-length integer), and the pointer to a large value that has them, 20 bytes |
+//!
+//! A part has changes of single keys, 1 to 5, and counts as so many. The changes of a record that exceed its largest
+//! size are in parts; a rest of up to 1 KiB is in the record.
 
 use super::{
     block::KEY_BYTES_MAX,
@@ -17,8 +21,8 @@ use super::{
     pointer::{INLINE_BYTES_MAX, POINTER_SIZE, Pointer, VALUE_BYTES_MAX},
 };
 use crate::{
-    codec::{Decoder, VARINT_BYTES_MAX, put_bytes, within},
-    error::{Error, ErrorKind, Result},
+    codec::{Decoder, VARINT_BYTES_MAX, put_bytes, put_varint, within},
+    error::{Error, ErrorKind, Result, check_same},
     key::{KeyHash, Seed},
 };
 
@@ -29,6 +33,7 @@ const PUT_EXPIRING: u8 = 4;
 const PUT_LARGE_EXPIRING: u8 = 5;
 const CLEAR: u8 = 6;
 const LOADED: u8 = 7;
+const PART: u8 = 8;
 /// The payload of a record that deletes all keys.
 pub(super) const CLEAR_PAYLOAD: &[u8] = &[CLEAR];
 /// The payload of a record that gives a bulk load a sequence number.
@@ -37,6 +42,9 @@ pub(super) const LOADED_PAYLOAD: &[u8] = &[LOADED];
 const FIELDS_SIZE_MAX: usize = 1 + 2 * VARINT_BYTES_MAX + EXPIRY_SIZE;
 /// Maximum size of an encoded change, in bytes.
 pub(super) const CHANGE_SIZE_MAX: usize = FIELDS_SIZE_MAX + KEY_BYTES_MAX + INLINE_BYTES_MAX;
+
+/// Maximum size of the place of a part, in bytes.
+pub(super) const PART_SIZE_MAX: usize = 1 + VARINT_BYTES_MAX + POINTER_SIZE;
 
 /// A change in the log.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +55,27 @@ pub(super) enum Logged<'a> {
     Clear,
     /// A run was to be loaded in bulk. The catalog has its entries, or nothing has.
     Loaded,
+    /// Changes that are in blocks of their own.
+    Part(Part),
+}
+
+/// A part of the changes of a record, for [`decode_part`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Number of changes.
+    pub(super) count: u64,
+    /// The place of the encoded changes.
+    pub(super) pointer: Pointer,
+}
+
+impl Logged<'_> {
+    /// Returns the number of changes.
+    fn count(&self) -> u64 {
+        match self {
+            Logged::Key(_) | Logged::Clear | Logged::Loaded => 1,
+            Logged::Part(part) => part.count,
+        }
+    }
 }
 
 /// Returns the size of an encoded change in bytes, or a little more.
@@ -77,7 +106,14 @@ pub(super) fn encode(out: &mut Vec<u8>, key: &[u8], content: Content<'_>) {
     }
 }
 
-/// Calls `take` with each change of a record, if all of them are valid.
+/// Appends a part of the changes to the payload of a record.
+pub(super) fn encode_part(out: &mut Vec<u8>, Part { count, pointer }: Part) {
+    out.push(PART);
+    put_varint(out, count);
+    out.extend(pointer.encode());
+}
+
+/// Calls `take` with each change of a record, if all of them are valid. Those of its parts are not looked at.
 pub(super) fn decode(
     payload: &[u8],
     count: u64,
@@ -88,22 +124,51 @@ pub(super) fn decode(
     if count == 1 {
         // Most records have one change, and need no list.
         let logged = decode_logged(&mut fields, seed)?;
-        return fields.end().and_then(|()| take(logged));
+        fields.end()?;
+        check_count(count, logged.count())?;
+        return take(logged);
     }
     let mut changes = Vec::new();
     while !fields.rest().is_empty() {
         changes.push(decode_logged(&mut fields, seed)?);
     }
-    if changes.len() as u64 != count {
-        return Err(Error::field("changes in a record", count.to_string(), changes.len()));
-    }
+    check_count(
+        count,
+        changes.iter().fold(0, |sum: u64, logged| sum.saturating_add(logged.count())),
+    )?;
     changes.into_iter().try_for_each(take)
+}
+
+/// Calls `take` with each change of a part of a record, if all of them are valid.
+pub(super) fn decode_part<'a>(
+    bytes: &'a [u8],
+    count: u64,
+    seed: Seed,
+    take: impl FnMut(Change<'a>) -> Result<()>,
+) -> Result<()> {
+    let mut fields = Decoder::new(bytes);
+    let mut changes = Vec::new();
+    while !fields.rest().is_empty() {
+        let change = fields.u8()?;
+        changes.push(decode_change(&mut fields, change, seed)?);
+    }
+    check_count(count, changes.len() as u64)?;
+    changes.into_iter().try_for_each(take)
+}
+
+fn check_count(expected: u64, got: u64) -> Result<()> {
+    check_same("changes in a record", expected, got)
 }
 
 fn decode_logged<'a>(fields: &mut Decoder<'a>, seed: Seed) -> Result<Logged<'a>> {
     match fields.u8()? {
         CLEAR => Ok(Logged::Clear),
         LOADED => Ok(Logged::Loaded),
+        PART => {
+            let count = within("changes in a part of a record", 1..=u64::MAX, fields.varint()?)?;
+            let pointer = Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?;
+            Ok(Logged::Part(Part { count, pointer }))
+        }
         change => decode_change(fields, change, seed).map(Logged::Key),
     }
 }
@@ -121,7 +186,7 @@ fn decode_change<'a>(fields: &mut Decoder<'a>, change: u8, seed: Seed) -> Result
         PUT_LARGE | PUT_LARGE_EXPIRING => {
             Value::Large(Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?)
         }
-        change => return Err(Error::field("change in the log", "1 to 7", change)),
+        change => return Err(Error::field("change in the log", "1 to 8", change)),
     };
     let value_size = if let Value::Inline(value) = value { value.len() } else { 0 };
     within("key size in the log", 0..=KEY_BYTES_MAX as u64, key.len() as u64)?;
@@ -156,6 +221,7 @@ mod tests {
             changes.push(match change {
                 Logged::Clear => "clear".to_owned(),
                 Logged::Loaded => "loaded".to_owned(),
+                Logged::Part(part) => format!("{part:?}"),
                 Logged::Key(Change { hash, key, content }) => {
                     assert_eq!(hash, KeyHash::of(key, SEED));
                     format!("{} {content:?}", key.escape_ascii())
@@ -190,15 +256,29 @@ mod tests {
         expected.push("clear".into());
         payload.extend(LOADED_PAYLOAD);
         expected.push("loaded".into());
-        assert_eq!(decoded(&payload, 8).unwrap(), expected);
-        assert!(decoded(&payload, 7).is_err());
+        let part = Part { count: 300, pointer };
+        encode_part(&mut payload, part);
+        expected.push(format!("{part:?}"));
+        assert_eq!(decoded(&payload, 308).unwrap(), expected);
+        assert!(decoded(&payload, 307).is_err() && decoded(&payload, 9).is_err());
         for cut in 0..payload.len() {
-            assert!(decoded(&payload[..cut], 8).is_err(), "{cut}");
+            assert!(decoded(&payload[..cut], 308).is_err(), "{cut}");
         }
-        for change in [0, 8, 255] {
+        for change in [0, 9, 255] {
             payload[0] = change;
-            assert!(decoded(&payload, 8).is_err());
+            assert!(decoded(&payload, 308).is_err());
         }
+        // A part has changes of single keys only.
+        let of_part = |bytes: &[u8], count| decode_part(bytes, count, SEED, |_| Ok(()));
+        let mut keys = Vec::new();
+        encode(&mut keys, b"key", Content::TOMBSTONE);
+        assert!(of_part(&keys, 1).is_ok() && of_part(&keys, 2).is_err());
+        for other in [CLEAR_PAYLOAD, LOADED_PAYLOAD, &payload] {
+            assert!(of_part(&[&keys, other].concat(), 2).is_err());
+        }
+        let mut one = Vec::new();
+        encode_part(&mut one, Part { count: u64::MAX, pointer });
+        assert!(decoded(&one, 1).is_err() && decoded(&[&one[..], &one].concat(), 1).is_err());
         let mut long = Vec::new();
         encode(&mut long, &[0; KEY_BYTES_MAX + 1], Content::TOMBSTONE);
         assert!(decoded(&long, 1).is_err());

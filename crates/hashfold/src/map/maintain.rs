@@ -115,17 +115,41 @@ pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
         // If another thread is writing, its progress may suffice. Each lock is held for one flush or
         // one merge.
         let Some(_moving) = core.moving_or_released() else { continue };
-        if groups.is_empty() {
-            groups = core.directory.all();
-            groups.retain(|group| group.state().memory() > 0);
-            groups.sort_by_cached_key(|group| group.state().memory());
-        }
-        if groups.is_empty() {
+        if !write_fullest(core, &mut groups)? {
             break;
         }
-        write_some(core, &mut groups)?;
     }
     Ok(())
+}
+
+/// Flushes the groups with the most changes in RAM if these take too much. The caller holds `moving`, and numbers
+/// are this process' own.
+///
+/// # Errors
+/// After an error, all changes are still there.
+pub(super) fn relieve_moving(core: &Core) -> Result<()> {
+    let max = core.options.shape.buffer_bytes;
+    if core.buffered_bytes() <= max {
+        return Ok(());
+    }
+    let (goal, mut groups) = (max / 4 * (START_QUARTERS - 1), Vec::new());
+    while core.buffered_bytes() > goal && write_fullest(core, &mut groups)? {}
+    Ok(())
+}
+
+/// Writes the changes in RAM of some of the groups with the most: the last ones of `groups`, which are found if
+/// there are none. Returns whether there were some. The caller holds `moving`.
+fn write_fullest(core: &Core, groups: &mut Vec<Arc<Group>>) -> Result<bool> {
+    if groups.is_empty() {
+        *groups = core.directory.all();
+        groups.retain(|group| group.state().memory() > 0);
+        groups.sort_by_cached_key(|group| group.state().memory());
+    }
+    if groups.is_empty() {
+        return Ok(false);
+    }
+    write_some(core, groups)?;
+    Ok(true)
 }
 
 /// Writes the changes in RAM of the last ones of these groups, and removes them: one flush, or one merge if

@@ -10,6 +10,7 @@ use super::{
     large::Owner,
     prefix::{DEPTH_MAX, Prefix},
     read::{Part, read_group},
+    space::Blocks,
     span::{Span, Stored},
     view::View,
 };
@@ -97,13 +98,19 @@ fn write_merged(
     }
     let mut new = Vec::new();
     let owner = |first: u64| sources.iter().find_map(|source| source.view.owner(first));
-    write_spans(core, range, (&batch.items, &batch.bytes), &owner, &mut new)?;
+    let items = (&batch.items[..], &batch.bytes[..]);
+    write_spans(core, &mut Core::write_blocks, range, items, &owner, &mut new)?;
     Ok(new)
 }
+
+/// A function that writes blocks which begin at some of the items, as [`Core::write_blocks`] does.
+pub(super) type WriteBlocks<'a> =
+    dyn FnMut(&Core, BlockKind, (&[Item], &[u8]), &[usize]) -> Result<(Blocks, u64)> + 'a;
 
 /// Writes the span of a key range, in halves while it has more blocks than a group may have.
 pub(super) fn write_spans<'a>(
     core: &Core,
+    write: &mut WriteBlocks<'_>,
     prefix: Prefix,
     (items, bytes): (&[Item], &[u8]),
     owner: &dyn Fn(u64) -> Option<&'a Owner>,
@@ -114,7 +121,7 @@ pub(super) fn write_spans<'a>(
     if starts.len() as u64 > blocks_max && prefix.depth < DEPTH_MAX {
         return prefix.halves().into_iter().try_for_each(|half| {
             let items = &items[half.part(items, |item| item.hash)];
-            write_spans(core, half, (items, bytes), owner, new)
+            write_spans(core, write, half, (items, bytes), owner, new)
         });
     }
     if items.is_empty() {
@@ -122,7 +129,7 @@ pub(super) fn write_spans<'a>(
         return Ok(());
     }
     let owners = owners((items, bytes), owner)?;
-    let (blocks, write) = core.write_blocks(BlockKind::Span, (items, bytes), &starts)?;
+    let (blocks, write) = write(core, BlockKind::Span, (items, bytes), &starts)?;
     let fences = starts.iter().map(|start| prefix.fence(items[*start].hash)).collect();
     let (sizes, expiries) = (sizes(items), expiries((items, bytes)));
     let span = Arc::new(Span { blocks, write, fences, sizes, owners, expiries });

@@ -62,6 +62,8 @@ mod merge;
 mod new_group;
 mod new_groups;
 mod options;
+#[cfg(all(test, hashfold_orders))]
+mod orders;
 mod pointer;
 mod prefix;
 mod read;
@@ -95,3 +97,18 @@ pub use self::{
     verify::{MapFigures, verify},
     write::{Prepared, Write},
 };
+
+/// The locks of a map. The tests of `orders`, which are built with `--cfg hashfold_orders`, have those of a
+/// scheduler that tries different orders of threads.
+mod sync {
+    #[cfg(all(test, hashfold_orders))]
+    pub(super) use shuttle::sync::{
+        Condvar, Mutex, MutexGuard, RwLock,
+        atomic::{AtomicU64, AtomicUsize},
+    };
+    #[cfg(not(all(test, hashfold_orders)))]
+    pub(super) use std::sync::{
+        Condvar, Mutex, MutexGuard, RwLock,
+        atomic::{AtomicU64, AtomicUsize},
+    };
+}

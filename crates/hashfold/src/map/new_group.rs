@@ -3,14 +3,14 @@
 use super::{
     batch::Batch,
     core::Core,
-    item::{Change, Content, Value},
+    item::{Change, Content, Item, Value},
     large::Owners,
     merge::write_spans,
     pointer::{INLINE_BYTES_MAX, Pointer},
     prefix::Prefix,
     span::Stored,
 };
-use crate::{error::Result, key::KeyHash};
+use crate::{error::Result, io::WriteQueue, key::KeyHash};
 
 /// The entries of a group of a new map, in hash order. Large values are in the new map already.
 #[derive(Default)]
@@ -93,23 +93,28 @@ impl NewGroup {
     /// The device of the new map failed, or is full.
     pub(super) fn write(&self, new: &Core, prefix: Prefix, groups: &mut Vec<Stored>) -> Result<()> {
         let owner = |first| self.owners.get(first);
-        write_spans(new, prefix, (&self.batch.items, &self.batch.bytes), &owner, groups)
+        let items = (&self.batch.items[..], &self.batch.bytes[..]);
+        write_spans(new, &mut Core::write_blocks, prefix, items, &owner, groups)
     }
 
-    /// Writes the first entries, those in a key range, to spans of the new map, and removes them.
+    /// Writes the first entries, those in a key range, to spans of the new map, and removes them. The spans
+    /// are written once the queue has no write in flight.
     ///
     /// # Errors
     /// The errors of [`NewGroup::write`].
-    pub(super) fn write_within(
+    pub(super) fn start_within(
         &mut self,
-        new: &Core,
+        (new, queue): (&Core, &mut WriteQueue),
         range: Prefix,
         groups: &mut Vec<Stored>,
     ) -> Result<()> {
         let (count, before) = (self.count_within(range), groups.len());
         let owner = |first| self.owners.get(first);
-        let items = &self.batch.items[..count];
-        write_spans(new, range, (items, &self.batch.bytes), &owner, groups)?;
+        let items = (&self.batch.items[..count], &self.batch.bytes[..]);
+        let mut write = |core: &Core, kind, items: (&[Item], &[u8]), starts: &[usize]| {
+            core.start_blocks(queue, kind, items, starts)
+        };
+        write_spans(new, &mut write, range, items, &owner, groups)?;
         // The spans own their large values.
         for owner in groups[before..].iter().flat_map(Stored::owners).flatten() {
             self.owners.remove(owner.first);

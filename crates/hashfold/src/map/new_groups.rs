@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     error::{ErrorKind, Result},
+    io::WriteQueue,
     key::KeyHash,
 };
 use std::sync::Arc;
@@ -22,6 +23,9 @@ use std::sync::Arc;
 /// A new group takes at most this part of the blocks that a group may have, in quarters: the first
 /// changes do not split it.
 const FULL_QUARTERS: u64 = 3;
+
+/// Maximum number of writes in flight.
+const WRITES_MAX: usize = 3;
 
 /// The groups of a new map.
 pub(super) struct NewGroups<'a> {
@@ -32,14 +36,18 @@ pub(super) struct NewGroups<'a> {
     start: Option<u64>,
     /// The hash of the last entry.
     last: Option<KeyHash>,
+    /// Writes blocks of the groups. Is dropped before them, so that no other write takes their blocks
+    /// meanwhile.
+    queue: WriteQueue,
     groups: Vec<Stored>,
 }
 
 impl<'a> NewGroups<'a> {
     /// Begins to write groups to the blocks of a map. No directory has them.
     pub(super) fn new(core: &'a Core) -> NewGroups<'a> {
+        let queue = WriteQueue::new(core.options.env.executor.clone(), WRITES_MAX);
         let (next, groups) = (NewGroup::default(), Vec::new());
-        NewGroups { core, next, start: Some(0), last: None, groups }
+        NewGroups { core, next, start: Some(0), last: None, queue, groups }
     }
 
     /// Adds an entry. `read` returns its value if that is large.
@@ -71,6 +79,7 @@ impl<'a> NewGroups<'a> {
     /// The device of the map failed, or is full.
     pub(super) fn finish(mut self) -> Result<Vec<Arc<Stored>>> {
         while self.write_next(None)? {}
+        self.queue.wait_until(0)?;
         Ok(self.groups.into_iter().map(Arc::new).collect())
     }
 
@@ -97,7 +106,7 @@ impl<'a> NewGroups<'a> {
     /// there is none. Returns whether it was written.
     fn write_next(&mut self, next: Option<KeyHash>) -> Result<bool> {
         let Some(range) = self.next_range(next) else { return Ok(false) };
-        self.next.write_within(self.core, range, &mut self.groups)?;
+        self.next.start_within((self.core, &mut self.queue), range, &mut self.groups)?;
         self.start = range.end();
         Ok(true)
     }

@@ -24,7 +24,8 @@ pub enum Durability {
     #[default]
     Immediate,
     /// Soon: the call starts a sync in the background, and does not wait for it. One sync covers
-    /// all changes since the last one.
+    /// all changes since the last one began, so a change is durable after the time of two syncs at
+    /// most, once a thread of the executor is free.
     Group,
     /// After [`Map::sync`](super::Map::sync), [`Map::wait_durable`](super::Map::wait_durable) or a
     /// checkpoint.

@@ -1,14 +1,15 @@
 //! Creating the folder of a map, and opening it, also after a crash.
 
 use super::{
+    block::BLOCK_SIZE,
     catalog,
     checkpoint::{CATALOG, DATA, DATA_NAME, publish_first},
     core::{Core, Identity, Published, Start},
     directory::Directory,
     group::Group,
-    item::Value,
-    large::Owners,
-    log::{self, Logged},
+    item::{Change, Value},
+    large::{self, Owners},
+    log::{self, Logged, Part},
     maintain::relieve,
     options::MapOptions,
     prefix::Prefix,
@@ -184,25 +185,44 @@ fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Cor
         relieve(&core, core.options.shape.buffer_bytes)?;
         core.counters.log_bytes.fetch_add(record.payload.len() as u64, SeqCst);
         log::decode(record.payload, record.count, seed, |logged| {
-            let change = match logged {
-                Logged::Key(change) => change,
-                Logged::Clear => {
-                    core.clear();
-                    return Ok(());
-                }
-                Logged::Loaded => return Ok(()),
-            };
-            let owner = match change.content.value {
-                Value::Large(pointer) => Some(owners.claim(&core.space, pointer)?),
-                Value::Tombstone | Value::Inline(_) => None,
-            };
-            core.keep_logged(record.seq, owner.iter().cloned());
-            core.apply(change, record.seq, owner.as_ref());
-            Ok(())
+            replay(&core, record.seq, logged, &mut owners)
         })
     })?;
     core.space.set_replaying(false);
     core.tasks.needs_checkpoint.fetch_or(wal.segment_count() > SEGMENTS_MAX, SeqCst);
     core.log.set(wal).expect("it is set here only");
     Ok(core)
+}
+
+/// Applies a change of the record at `seq` of the log. `owners` are those of the large values that are known.
+fn replay(core: &Core, seq: u64, logged: Logged<'_>, owners: &mut Owners) -> Result<()> {
+    match logged {
+        Logged::Key(change) => replay_change(core, seq, change, owners),
+        Logged::Clear => {
+            core.clear();
+            Ok(())
+        }
+        Logged::Loaded => Ok(()),
+        Logged::Part(Part { count, pointer }) => {
+            let owner = owners.claim(&core.space, pointer)?;
+            core.counters.log_bytes.fetch_add(owner.count * BLOCK_SIZE as u64, SeqCst);
+            core.keep_logged(seq, [owner.clone()].into_iter());
+            let Identity { seed, id } = core.identity;
+            let bytes = large::read(&*core.space.file, id, pointer, Some(&owner))?;
+            log::decode_part(&bytes, count, seed, |change| {
+                relieve(core, core.options.shape.buffer_bytes)?;
+                replay_change(core, seq, change, owners)
+            })
+        }
+    }
+}
+
+fn replay_change(core: &Core, seq: u64, change: Change<'_>, owners: &mut Owners) -> Result<()> {
+    let owner = match change.content.value {
+        Value::Large(pointer) => Some(owners.claim(&core.space, pointer)?),
+        Value::Tombstone | Value::Inline(_) => None,
+    };
+    core.keep_logged(seq, owner.iter().cloned());
+    core.apply(change, seq, owner.as_ref());
+    Ok(())
 }

@@ -16,6 +16,7 @@ use crate::{
     error::Result,
     key::{KeyHash, Seed},
     run::{Entry, Run, Summary},
+    work::Pending,
 };
 use std::{
     fmt,
@@ -114,8 +115,8 @@ impl Snapshot {
         self.0.groups.partition_point(|view| start(view) <= hash.high()) - 1
     }
 
-    /// Returns all entries, as a run without the times at which they expire. Reads one group at a
-    /// time into memory.
+    /// Returns all entries, as a run without the times at which they expire. Has at most two groups in
+    /// memory: a thread of the executor, if there is one, reads the next one ahead.
     pub fn scan(&self) -> Scan {
         self.scan_from(KeyHash::from_bits(0))
     }
@@ -126,7 +127,8 @@ impl Snapshot {
         let next = self.position(first);
         let sizes = self.0.groups[next..].iter().flat_map(View::sizes);
         let summary = sizes.map(|sizes| sizes.summary()).fold(Summary::EMPTY, Summary::union);
-        Scan { snapshot: self.clone(), summary, first, next, current: None, large: Vec::new() }
+        let (current, ahead, large) = (None, None, Vec::new());
+        Scan { snapshot: self.clone(), summary, first, next, current, ahead, large }
     }
 }
 
@@ -148,6 +150,8 @@ pub struct Scan {
     next: usize,
     /// The entries of the group before it.
     current: Option<Entries>,
+    /// Reads the next group, if threads of the executor can.
+    ahead: Option<Pending<Result<Entries>>>,
     /// The value of the current entry, if it is large.
     large: Vec<u8>,
 }
@@ -158,6 +162,42 @@ impl Scan {
         let State { core, groups, .. } = &*self.snapshot.0;
         let owner = groups[self.next - 1].owner(pointer.first);
         large::read(&*core.space.file, core.identity.id, pointer, owner)
+    }
+
+    /// Returns the entries of the next group; begins to read the one after it.
+    fn read_next(&mut self) -> Result<Option<Entries>> {
+        let Some(read) = self.ahead.take().or_else(|| self.start_read()) else { return Ok(None) };
+        let entries = read.wait()?;
+        self.next += 1;
+        if self.snapshot.0.core.options.env.executor.width() > 0 {
+            self.ahead = self.start_read();
+        }
+        Ok(Some(entries))
+    }
+
+    /// Starts to read the next group, if there is one.
+    fn start_read(&self) -> Option<Pending<Result<Entries>>> {
+        let (snapshot, first, next) = (self.snapshot.clone(), self.first, self.next);
+        let State { core, groups, .. } = &*self.snapshot.0;
+        (next < groups.len()).then(|| {
+            Pending::start(&*core.options.env.executor, move || {
+                let State { core, groups, now, .. } = &*snapshot.0;
+                let View { stored, lists } = &groups[next];
+                let hashes = stored.prefix.hashes();
+                let hashes = &(first.max(*hashes.start())..=*hashes.end());
+                let part = Part { stored, lists, hashes, now: *now };
+                Entries::read(&*core.space.file, core.identity, part)
+            })
+        })
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        // The job has a part in the map, which is closed when the last part is dropped.
+        if let Some(read) = self.ahead.take() {
+            drop(read.wait());
+        }
     }
 }
 
@@ -181,13 +221,8 @@ impl Run for Scan {
                 return Ok(true);
             }
             self.current = None;
-            let State { core, groups, now, .. } = &*self.snapshot.0;
-            let Some(View { stored, lists }) = groups.get(self.next) else { return Ok(false) };
-            self.next += 1;
-            let hashes = stored.prefix.hashes();
-            let hashes = &(self.first.max(*hashes.start())..=*hashes.end());
-            let part = Part { stored, lists, hashes, now: *now };
-            self.current = Some(Entries::read(&*core.space.file, core.identity, part)?);
+            let Some(entries) = self.read_next()? else { return Ok(false) };
+            self.current = Some(entries);
         }
     }
 

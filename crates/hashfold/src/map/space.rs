@@ -7,7 +7,10 @@
 //! Free blocks are a reserve for the next writes, which are faster where the file system need not
 //! allocate. What exceeds the reserve is given back to the file system as holes.
 
-use super::block::BLOCK_SIZE;
+use super::{
+    block::BLOCK_SIZE,
+    sync::{Mutex, MutexGuard},
+};
 use crate::{
     error::{Error, Result},
     io::{BlockFile, Extent},
@@ -15,7 +18,7 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
 };
 
 /// Minimum number of blocks by which the file grows.

@@ -1,13 +1,11 @@
 //! The locks of writers: a writer holds the stripe of a key from the record in the log to the list
 //! in RAM, so both get the changes of a key in the same order.
 
+use super::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::key::KeyHash;
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
-    },
+    sync::atomic::Ordering::SeqCst,
 };
 
 /// Number of bits of a hash that choose its stripe.

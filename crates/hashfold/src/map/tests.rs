@@ -720,6 +720,19 @@ fn changes_are_durable_as_the_options_say() {
         map.put("a", "1").unwrap();
         assert_eq!((map.durability(), map.durable_seq()), (durability, 1));
     }
+    // A transaction may differ from its map.
+    for (of_map, durability, durable) in [
+        (Durability::Buffered, Durability::Immediate, 1),
+        (Durability::Buffered, Durability::Group, 1),
+        (Durability::Immediate, Durability::Buffered, 0),
+    ] {
+        let map = make(of_map);
+        let mut transaction = map.transaction();
+        transaction.set_durability(durability);
+        transaction.put("a", "1").unwrap();
+        transaction.commit().unwrap();
+        assert_eq!((map.durability(), map.durable_seq()), (of_map, durable));
+    }
 }
 
 /// An executor that runs jobs when it is told to.
@@ -1124,21 +1137,71 @@ fn changes_are_written_all_or_none_and_the_last_of_a_key_wins() {
     assert_eq!(map.write(&changes).unwrap(), 7);
     assert_eq!(map.write(&[]).unwrap(), 7);
     check(&map, &Model::from([(b"a".to_vec(), b"2".to_vec())]), 0, "written");
-    // As many as fit, and one more.
-    let keys: Vec<[u8; 4]> = (0..10_000_u32).map(u32::to_le_bytes).collect();
-    let mut size = 0;
-    let fits = |change: &Write<'_>| {
-        size += change.size();
-        size <= Map::WRITE_BYTES_MAX
-    };
-    let puts: Vec<Write<'_>> = keys.iter().map(|key| Write::put(key, &[7; 900])).collect();
-    let fitting = puts.iter().copied().take_while(fits).collect::<Vec<_>>();
-    assert!(fitting.len() > 10);
-    map.write(&fitting).unwrap();
-    let before = map.seq();
+    // More than may be written together.
+    let put = Write::put(b"much", &[7; 1000]);
+    let puts = vec![put; Map::WRITE_BYTES_MAX / put.size() + 1];
     let error = map.write(&puts).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
-    assert_eq!((map.seq(), map.get(puts[5000].key).unwrap()), (before, None));
+    assert_eq!((map.seq(), map.get("much").unwrap()), (7, None));
+}
+
+/// Changes of ten times the memory for changes, with large values and deletions among them, in one record of
+/// the log: its parts are in blocks of their own.
+#[test]
+fn changes_that_exceed_a_record_and_the_memory_are_written_all_or_none() {
+    let disk = MemoryDisk::default();
+    let mut random = Numbers::new(3);
+    let mut model = Timed::default();
+    let written = |count: u32, random: &mut Numbers| -> Vec<Written> {
+        (0..count).map(|_| random.change(2000, 0)).collect()
+    };
+    let map = Map::create(folder(), on(&disk, Arc::new(Inline))).unwrap();
+    let first = written(300, &mut random);
+    first.iter().for_each(|change| model.apply(change.as_write()));
+    for change in &first {
+        map.write(&[change.as_write()]).unwrap();
+    }
+    let many = written(3000, &mut random);
+    let changes: Vec<Write<'_>> = many.iter().map(Written::as_write).collect();
+    let size: usize = changes.iter().map(Write::size).sum();
+    assert!(size > 10 * tiny(Env::simulated(1)).shape.buffer_bytes);
+
+    // A transaction, whose last change of a key counts.
+    let mut transaction = map.transaction();
+    assert_eq!(transaction.get(changes[0].key).unwrap(), map.get(changes[0].key).unwrap());
+    for Write { key, value, expires_at } in &changes {
+        match (value, expires_at) {
+            (None, _) => transaction.delete(key),
+            (Some(value), None) => transaction.put(key, value),
+            (Some(value), Some(time)) => transaction.put_expiring(key, value, *time),
+        }
+        .unwrap();
+    }
+    let before = map.seq();
+    let seq = transaction.commit().unwrap();
+    assert!(seq > before + 1000);
+    changes.iter().for_each(|change| model.apply(*change));
+    assert!(map.stat().buffered_bytes <= 2 * tiny(Env::simulated(1)).shape.buffer_bytes as u64);
+    assert!(map.background_error().is_none());
+    check_timed(&map, (&model, 0), 2000, "a transaction");
+
+    // Again, and from the log.
+    let more = written(3000, &mut random);
+    let changes: Vec<Write<'_>> = more.iter().map(Written::as_write).collect();
+    map.write(&changes).unwrap();
+    changes.iter().for_each(|change| model.apply(*change));
+    let left = FaultyDisk::over(&disk, FaultPlan::default()).snapshot();
+    map.sync().unwrap();
+    drop(map);
+    let map = Map::open_with(folder(), on(&disk, Arc::new(Inline))).unwrap();
+    check_timed(&map, (&model, 0), 2000, "opened again");
+    drop(map);
+    // Only what the log has: without a checkpoint.
+    let map = Map::open_with(folder(), on(&left, Arc::new(Inline))).unwrap();
+    assert_eq!(map.seq(), seq + 3000);
+    check_timed(&map, (&model, 0), 2000, "replayed");
+    map.checkpoint().unwrap();
+    assert!(map.verify(&Watch::default()).unwrap().is_sound());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Transactions: optimistic, checked key by key when they commit.
 
-use super::{Expiring, Write, core::Core, lookup, write};
+use super::{Durability, Expiring, Write, core::Core, lookup, write};
 use crate::{
     error::{ErrorKind, Result},
     key::KeyHash,
@@ -28,6 +28,7 @@ pub struct Transaction {
     /// The first time at which an entry that was read expires.
     expires_first: u64,
     writes: BTreeMap<(KeyHash, Vec<u8>), Option<Expiring>>,
+    durability: Durability,
 }
 
 impl Transaction {
@@ -35,7 +36,14 @@ impl Transaction {
         let start = core.log().end();
         core.stripes.begin_transaction(start);
         let (reads, writes) = (HashMap::new(), BTreeMap::new());
-        Transaction { core, start, reads, expires_first: u64::MAX, writes }
+        let durability = core.options.durability;
+        Transaction { core, start, reads, expires_first: u64::MAX, writes, durability }
+    }
+
+    /// Sets when the writes of this transaction are durable. The default is that of the map
+    /// ([`MapOptions::durability`](super::MapOptions::durability)).
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.durability = durability;
     }
 
     /// Looks up a key, also among the writes of this transaction.
@@ -110,7 +118,7 @@ impl Transaction {
     }
 
     /// Applies all writes, if no key that was read has changed. Returns the sequence number after
-    /// the writes. They are durable as the map's [`Durability`](super::Durability) says.
+    /// the writes. They are durable as [`Transaction::set_durability`] says.
     ///
     /// # Errors
     /// `Conflict` if a key that was read has changed or expired: nothing is written, run the
@@ -126,6 +134,7 @@ impl Transaction {
         let changes: Vec<Write<'_>> = changes.collect();
         let core = &self.core;
         let record = write::prepare(core, &changes)?;
+        let moving = record.is_long().then(|| core.moving());
         let read = self.reads.keys().map(|bits| KeyHash::from_bits(*bits));
         let held = core.stripes.lock(read.chain(record.hashes()));
         let has_changed = |(bits, seq): (&u128, &u64)| {
@@ -140,7 +149,8 @@ impl Transaction {
             return Ok(core.log().end());
         }
         let seq = write::write_held(core, held, &record)?;
-        write::finish(core, seq)
+        drop(moving);
+        write::finish(core, seq, self.durability)
     }
 }
 

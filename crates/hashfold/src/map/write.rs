@@ -6,10 +6,10 @@ use super::{
     core::Core,
     item::{Change, Content, Value},
     large::Owner,
-    log::{self, CHANGE_SIZE_MAX},
+    log::{self, CHANGE_SIZE_MAX, PART_SIZE_MAX, Part},
     maintain,
     options::Durability,
-    pointer::INLINE_BYTES_MAX,
+    pointer::{INLINE_BYTES_MAX, VALUE_BYTES_MAX},
     stripes::Held,
 };
 use crate::{
@@ -23,9 +23,19 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-/// Maximum size of the encoded changes that are written as one record, in bytes.
-pub(super) const RECORD_SIZE_MAX: usize = PAYLOAD_SIZE_MAX;
+/// Maximum size of the encoded changes that a record of the log has itself, in bytes. More changes are in parts of this size,
+/// in blocks of their own.
+const RECORD_SIZE_MAX: usize = if cfg!(test) { 4 << 10 } else { PAYLOAD_SIZE_MAX };
+/// Maximum size of all encoded changes of a record, in bytes.
+pub(super) const CHANGES_SIZE_MAX: usize = if cfg!(test) { 640 << 10 } else { 1 << 30 };
 const _: () = assert!(CHANGE_SIZE_MAX <= RECORD_SIZE_MAX);
+const _: () = assert!(RECORD_SIZE_MAX <= VALUE_BYTES_MAX);
+const _: () = assert!(RECORD_SIZE_MAX - CHANGE_SIZE_MAX > INLINE_BYTES_MAX);
+// The places of all parts fit in a record, also if each part has a change less than would fit, and the rest.
+const _: () = assert!(
+    CHANGES_SIZE_MAX / (RECORD_SIZE_MAX - CHANGE_SIZE_MAX) * PART_SIZE_MAX + 1 + INLINE_BYTES_MAX
+        < PAYLOAD_SIZE_MAX
+);
 
 /// A change of one key, for [`Map::write`](super::Map::write).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +104,10 @@ pub(super) struct Record<'a> {
     /// Whether all keys are deleted before these changes.
     clears: bool,
     changes: Vec<(Change<'a>, Option<Owner>)>,
+    /// The encoded changes, or the places of their parts.
     payload: Vec<u8>,
+    /// Owners of the blocks of the parts.
+    parts: Vec<Owner>,
 }
 
 impl Record<'_> {
@@ -108,8 +121,23 @@ impl Record<'_> {
         self.changes.iter().map(|(change, _)| change.hash)
     }
 
+    /// Whether the changes are in parts. Such a record is written by a holder of `moving`.
+    pub(super) fn is_long(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Returns the owners of large values and of parts.
     fn owners(&self) -> impl Iterator<Item = Owner> {
-        self.changes.iter().filter_map(|(_, owner)| owner.clone())
+        let of_values = self.changes.iter().filter_map(|(_, owner)| owner.clone());
+        of_values.chain(self.parts.iter().cloned())
+    }
+
+    /// Writes encoded changes to blocks of their own, as a part of the record.
+    fn add_part(&mut self, core: &Core, bytes: &[u8], count: u64) -> Result<()> {
+        let (pointer, owner) = core.write_large(bytes)?;
+        log::encode_part(&mut self.payload, Part { count, pointer });
+        self.parts.push(owner);
+        Ok(())
     }
 
     /// Returns the size of the changes and of their large values, in bytes.
@@ -127,8 +155,7 @@ impl Record<'_> {
 pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     check(core, changes)?;
     maintain::relieve(core, core.options.shape.buffer_bytes)?;
-    let record = Record { clears: false, changes: Vec::new(), payload: Vec::new() };
-    encode(core, record, changes)
+    encode(core, false, changes)
 }
 
 /// Makes the record that deletes all keys, and then makes changes, as [`prepare`] does. Needs no
@@ -138,30 +165,54 @@ pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'
 /// The errors of [`prepare`].
 pub(super) fn prepare_cleared<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     check(core, changes)?;
-    let payload = log::CLEAR_PAYLOAD.to_vec();
-    encode(core, Record { clears: true, changes: Vec::new(), payload }, changes)
+    encode(core, true, changes)
 }
 
-/// Refuses changes with a key or a value that is too long, and all after a failure.
+/// Refuses changes with a key or a value that is too long, too many of them, and all after a failure.
 fn check(core: &Core, changes: &[Write<'_>]) -> Result<()> {
     changes.iter().try_for_each(|change| log::check_sizes(change.key, change.value))?;
+    let (limit, got) = (CHANGES_SIZE_MAX as u64, size_of_changes(changes) as u64);
+    if got > limit {
+        let what = "size of the changes that are written together in bytes";
+        return Err(Error::new(ErrorKind::Limit { what, limit, got }));
+    }
     core.check()
 }
 
-/// Writes the large values of changes, and adds the changes to a record.
-fn encode<'a>(core: &Core, mut record: Record<'a>, changes: &[Write<'a>]) -> Result<Record<'a>> {
+/// Returns the maximum size of encoded changes, in bytes.
+fn size_of_changes(changes: &[Write<'_>]) -> usize {
+    changes.iter().map(Write::size).sum()
+}
+
+/// Writes the large values of changes, and encodes the changes as a record. `clears` says whether all keys are
+/// deleted before.
+fn encode<'a>(core: &Core, clears: bool, changes: &[Write<'a>]) -> Result<Record<'a>> {
+    let payload = if clears { log::CLEAR_PAYLOAD.to_vec() } else { Vec::new() };
+    let size = size_of_changes(changes);
+    let is_long = payload.len() + size > RECORD_SIZE_MAX;
+    let mut record = Record { clears, changes: Vec::new(), payload, parts: Vec::new() };
     let is_large = |value: &[u8]| value.len() > INLINE_BYTES_MAX;
-    if changes.iter().any(|change| change.value.is_some_and(is_large)) {
+    if is_long || changes.iter().any(|change| change.value.is_some_and(is_large)) {
         own_numbers(core);
     }
     record.changes.reserve_exact(changes.len());
-    record.payload.reserve_exact(changes.iter().map(Write::size).sum());
+    let (mut bytes, mut count) = (Vec::with_capacity(size.min(RECORD_SIZE_MAX)), 0);
     for change in changes {
+        if is_long && bytes.len() + change.size() > RECORD_SIZE_MAX {
+            record.add_part(core, &bytes, count)?;
+            (bytes.clear(), count = 0);
+        }
         let (change, owner) = write_large(core, *change)?;
-        log::encode(&mut record.payload, change.key, change.content);
+        log::encode(&mut bytes, change.key, change.content);
         record.changes.push((change, owner));
+        count += 1;
     }
-    check_payload(&record.payload)?;
+    // A large value has a minimum size.
+    match is_long && bytes.len() > INLINE_BYTES_MAX {
+        true => record.add_part(core, &bytes, count)?,
+        false if record.payload.is_empty() => record.payload = bytes,
+        false => record.payload.append(&mut bytes),
+    }
     if record.owners().next().is_some() {
         // The log may become durable from the moment on that it points to the values.
         core.sync_data()?;
@@ -183,33 +234,28 @@ fn write_large<'a>(core: &Core, change: Write<'a>) -> Result<(Change<'a>, Option
     Ok((Change { hash: KeyHash::of(key, core.identity.seed), key, content }, owner))
 }
 
-fn check_payload(payload: &[u8]) -> Result<()> {
-    let (limit, got) = (RECORD_SIZE_MAX as u64, payload.len() as u64);
-    if got > limit {
-        let what = "size of the changes that are written together in bytes";
-        return Err(Error::new(ErrorKind::Limit { what, limit, got }));
-    }
-    Ok(())
-}
-
 /// Appends a record to the log, applies it and makes it durable as the options say. Returns the
 /// sequence number after it.
 fn apply(core: &Arc<Core>, record: &Record<'_>) -> Result<u64> {
     if record.count() == 0 {
         return Ok(core.log().end());
     }
-    let seq = if record.clears {
+    finish(core, append(core, record)?, core.options.durability)
+}
+
+/// Appends a record to the log, and applies it. Returns the sequence number after it.
+pub(super) fn append(core: &Core, record: &Record<'_>) -> Result<u64> {
+    if record.clears {
         // No group is merged or split meanwhile.
         let _moving = core.moving();
-        write_held(core, core.stripes.lock_all(), record)?
-    } else {
-        write_held(core, core.stripes.lock(record.hashes()), record)?
-    };
-    finish(core, seq)
+        return write_held(core, core.stripes.lock_all(), record);
+    }
+    let _moving = record.is_long().then(|| core.moving());
+    write_held(core, core.stripes.lock(record.hashes()), record)
 }
 
 /// Appends changes to the log and applies them. The stripes of all changes are held; if they clear
-/// the map, all stripes and `moving`.
+/// the map, all stripes and `moving`; if the record is long, `moving`.
 pub(super) fn write_held(core: &Core, mut held: Held<'_>, record: &Record<'_>) -> Result<u64> {
     let count = record.count();
     let appended = core.log().append(count, &record.payload);
@@ -222,16 +268,23 @@ pub(super) fn write_held(core: &Core, mut held: Held<'_>, record: &Record<'_>) -
         core.clear();
         held.note_all(end);
     }
+    let mut relieves = record.is_long();
     for (change, owner) in &record.changes {
         core.apply(*change, seq, owner.as_ref());
         held.note(change.hash, end);
+        if relieves {
+            let relieved = maintain::relieve_moving(core);
+            relieves = relieved.is_ok();
+            // The changes that follow take memory above the budget.
+            core.tasks.note(relieved);
+        }
     }
     Ok(end)
 }
 
-/// Makes changes durable as the options say, and starts background work.
-pub(super) fn finish(core: &Arc<Core>, seq: u64) -> Result<u64> {
-    match core.options.durability {
+/// Makes changes durable, and starts background work.
+pub(super) fn finish(core: &Arc<Core>, seq: u64, durability: Durability) -> Result<u64> {
+    match durability {
         Durability::Immediate => core.log().commit(seq)?,
         Durability::Group => start_commit(core),
         Durability::Buffered => {}

@@ -38,8 +38,11 @@ pub use self::{
     writer::{WAL_BYTES_MAX, Wal},
 };
 
-/// The locks of [`commit`]; a test replaces them by the locks of a scheduler that tries all
-/// interleavings.
+/// The locks of a log; a test of [`commit`] replaces them by the locks of a scheduler that tries all
+/// interleavings, and so do the tests of maps that are built with `hashfold_orders`.
 mod sync {
+    #[cfg(all(test, hashfold_orders))]
+    pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic::AtomicU64};
+    #[cfg(not(all(test, hashfold_orders)))]
     pub(super) use std::sync::{Condvar, Mutex, MutexGuard, atomic::AtomicU64};
 }

@@ -41,7 +41,10 @@ pub use self::{
 };
 
 /// The locks of [`pending`]; a test replaces them by the locks of a scheduler that tries all
-/// interleavings.
+/// interleavings, and so do the tests of maps that are built with `hashfold_orders`.
 mod sync {
+    #[cfg(all(test, hashfold_orders))]
+    pub(super) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+    #[cfg(not(all(test, hashfold_orders)))]
     pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 }

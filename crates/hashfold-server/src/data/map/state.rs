@@ -25,6 +25,10 @@ const KEPT_BYTES_MAX: usize = 64 << 20;
 /// ones.
 const UNIT_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
 
+/// Maximum size of the changes of several units that are written together, in bytes: those that the log takes in
+/// one piece.
+const JOINT_BYTES_MAX: usize = 512 << 10;
+
 /// The reply to a command or a transaction whose changes take too much memory.
 const TOO_MUCH: &str =
     "ERR the changes of one command or transaction have at most 65 MiB of keys and values";
@@ -542,12 +546,12 @@ impl Unit<'_> {
         let size = |(key, value): (&Vec<u8>, &Option<Expiring>)| change(key, value.as_ref()).size();
         let bytes: usize = changes.iter().map(size).sum();
         if bytes > Map::WRITE_BYTES_MAX {
-            let max = Map::WRITE_BYTES_MAX >> 10;
+            let max = Map::WRITE_BYTES_MAX >> 20;
             return Err(format!(
-                "ERR the changes of one command or transaction have at most {max} KiB"
+                "ERR the changes of one command or transaction have at most {max} MiB"
             ));
         }
-        let is_full = state.changed_bytes + bytes > Map::WRITE_BYTES_MAX || !state.make_room(kept);
+        let is_full = state.changed_bytes + bytes > JOINT_BYTES_MAX || !state.make_room(kept);
         if (is_full || is_cleared) && !state.write_before() {
             return Ok(state.unit);
         }

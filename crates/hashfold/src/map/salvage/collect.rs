@@ -14,7 +14,8 @@ use crate::{
         block::{BLOCK_SIZE, Block, BlockId},
         core::Identity,
         item::{Change, Value},
-        log::{self, Logged},
+        large,
+        log::{self, Logged, Part},
     },
     run::{Entry, SortOptions, Sorted, Sorter, Summary},
     wal::Record,
@@ -104,8 +105,19 @@ impl<'a> Collector<'a> {
             Logged::Key(change) => self.push(change),
             Logged::Clear => self.clear(),
             Logged::Loaded => Ok(()),
+            Logged::Part(part) => self.push_part(part),
         });
         self.note(taken, || Lost::Records(record.seq..record.end()))
+    }
+
+    /// Adds the changes of a part of a record.
+    fn push_part(&mut self, Part { count, pointer }: Part) -> Result<()> {
+        let Identity { seed, id } = self.identity;
+        let file = self.file.clone().ok_or_else(|| {
+            Error::field("part of a record", "a data file that has it", "no data file")
+        })?;
+        let bytes = large::read_unowned(&*file, id, pointer)?;
+        log::decode_part(&bytes, count, seed, |change| self.push(change))
     }
 
     /// Adds the entries of a block that are wanted. `lost` says what its damage means.
