@@ -22,11 +22,12 @@ const FOLDER: &str = "map";
 
 type Files = Vec<(PathBuf, Vec<u8>)>;
 
-/// The golden maps, file by file: of each version one without and one with entries that expire.
-fn golden() -> &'static [Files; 4] {
-    static GOLDEN: LazyLock<[Files; 4]> = LazyLock::new(|| {
+/// The golden maps, file by file: of each version one without and one with entries that expire; and one
+/// with a record whose changes are in blocks of their own.
+fn golden() -> &'static [Files; 5] {
+    static GOLDEN: LazyLock<[Files; 5]> = LazyLock::new(|| {
         let home = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden");
-        ["map-v1/map", "map-v1/expiring", "map-v2/map", "map-v2/expiring"]
+        ["map-v1/map", "map-v1/expiring", "map-v2/map", "map-v2/expiring", "map-v2/long"]
             .map(|name| read_below(&OsDisk, &Path::new(home).join(name), Path::new("")))
     });
     &GOLDEN
@@ -35,7 +36,7 @@ fn golden() -> &'static [Files; 4] {
 /// Returns a golden map with its files changed: a catalog, a block, the log or the manifest. The number
 /// of bytes after the last edit chooses the map.
 fn changed(bytes: &[u8]) -> Files {
-    let mut files = golden()[bytes.len() % EDIT_SIZE % 4].clone();
+    let mut files = golden()[bytes.len() % EDIT_SIZE % 5].clone();
     let id = manifest_of(&files).id;
     for edit in bytes.chunks_exact(EDIT_SIZE) {
         let prefix =

@@ -75,6 +75,7 @@ mod snapshot;
 mod space;
 mod span;
 mod stripes;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -97,18 +98,3 @@ pub use self::{
     verify::{MapFigures, verify},
     write::{Prepared, Write},
 };
-
-/// The locks of a map. The tests of `orders`, which are built with `--cfg hashfold_orders`, have those of a
-/// scheduler that tries different orders of threads.
-mod sync {
-    #[cfg(all(test, hashfold_orders))]
-    pub(super) use shuttle::sync::{
-        Condvar, Mutex, MutexGuard, RwLock,
-        atomic::{AtomicU64, AtomicUsize},
-    };
-    #[cfg(not(all(test, hashfold_orders)))]
-    pub(super) use std::sync::{
-        Condvar, Mutex, MutexGuard, RwLock,
-        atomic::{AtomicU64, AtomicUsize},
-    };
-}

@@ -26,7 +26,8 @@ type ExpiringModel = BTreeMap<Vec<u8>, Expiring>;
 /// The format versions of catalogs.
 const VERSIONS: [&str; 2] = ["map-v1", "map-v2"];
 
-/// Returns the folder of a golden map of a version: `map`, or `expiring`, whose entries expire.
+/// Returns the folder of a golden map of a version: `map`; `expiring`, whose entries expire; or `long`, whose log has
+/// a record with its changes in blocks of their own.
 fn golden(version: &str, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version).join(name)
 }
@@ -88,6 +89,40 @@ fn built() -> (Files, Model) {
     let env = Env::simulated(7);
     let model = make(&env, Path::new("map"));
     (read_files(&*env.disk, Path::new("map")), model)
+}
+
+/// Makes a map whose log has a record that is too long to have its changes itself.
+fn make_long(env: &Env, folder: &Path) -> Model {
+    let map = Map::create(folder, options(env)).unwrap();
+    let mut model: Model = (0..300).map(|i| (key(i), value(i, 1))).collect();
+    map.put_many(&model).unwrap();
+    map.compact().unwrap();
+    let long = |i: u64| vec![i as u8; if i == 777 { 3000 } else { 900 }];
+    let pairs: Vec<_> = (200..850).map(|i| (key(i), (i % 50 > 0).then(|| long(i)))).collect();
+    let changes = pairs.iter().map(|(key, value)| (key, value.as_deref()));
+    let changes: Vec<Write<'_>> =
+        changes.map(|(key, value)| Write { key, value, expires_at: None }).collect();
+    assert!(changes.iter().map(Write::size).sum::<usize>() > 520 << 10);
+    map.write(&changes).unwrap();
+    map.sync().unwrap();
+    for (key, value) in pairs {
+        match value {
+            Some(value) => _ = model.insert(key, value),
+            None => _ = model.remove(&key),
+        }
+    }
+    model
+}
+
+fn built_long() -> (Files, Model) {
+    let env = Env::simulated(11);
+    let model = make_long(&env, Path::new("map"));
+    (read_files(&*env.disk, Path::new("map")), model)
+}
+
+/// Returns the files of all golden maps of the last version, with their names.
+fn built_all() -> [(&'static str, Files); 3] {
+    [("map", built().0), ("expiring", built_expiring().0), ("long", built_long().0)]
 }
 
 /// Makes a map of entries, of which many expire, in spans, in packets and in the log only.
@@ -171,6 +206,24 @@ fn maps_of_all_versions_are_read_and_written_to() {
 }
 
 #[test]
+fn a_record_whose_changes_are_in_blocks_of_their_own_is_replayed() {
+    let env = golden_copy(VERSIONS[1], "long");
+    let model = built_long().1;
+    let map = Map::open_with("map", options(&env)).unwrap();
+    check(&map, &model);
+    map.checkpoint().unwrap();
+    map.close().unwrap();
+    check(&Map::open_with("map", options(&env)).unwrap(), &model);
+    // Also what is left of it without a catalog.
+    let env = golden_copy(VERSIONS[1], "long");
+    env.disk.remove(&Path::new("map").join("MANIFEST")).unwrap();
+    let watch = Watch::default();
+    let mut left = map::salvage("map", "spill", options(&env), &watch).unwrap();
+    left.write_map("mended", &watch).unwrap();
+    check(&Map::open_with("mended", options(&env)).unwrap(), &model);
+}
+
+#[test]
 fn expiring_entries_of_all_versions_are_read_and_expire() {
     for version in VERSIONS {
         let clock = ManualClock::new(1);
@@ -190,7 +243,7 @@ fn expiring_entries_of_all_versions_are_read_and_expire() {
 
 #[test]
 fn the_same_changes_give_the_same_map() {
-    for (name, made) in [("map", built().0), ("expiring", built_expiring().0)] {
+    for (name, made) in built_all() {
         let kept = read_files(&OsDisk, &golden(VERSIONS[1], name));
         assert_eq!(kept.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
         for (file, bytes) in &kept {
@@ -204,7 +257,7 @@ fn the_same_changes_give_the_same_map() {
 #[test]
 #[ignore = "writes to the source tree"]
 fn write_golden_files() {
-    for (name, files) in [("map", built().0), ("expiring", built_expiring().0)] {
+    for (name, files) in built_all() {
         let folder = golden(VERSIONS[1], name);
         if OsDisk.exists(&folder).unwrap() {
             for file in OsDisk.list(&folder).unwrap() {
