@@ -49,6 +49,8 @@ mod faults;
 mod flush;
 mod group;
 mod handle;
+#[cfg(test)]
+mod histories;
 mod import;
 #[cfg(test)]
 mod import_tests;
@@ -76,6 +78,8 @@ mod stripes;
 #[cfg(test)]
 mod tests;
 mod transaction;
+#[cfg(test)]
+mod transactions;
 mod usage;
 mod verify;
 mod view;
