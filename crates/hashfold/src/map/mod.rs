@@ -41,6 +41,8 @@ mod contract;
 mod core;
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod crash_states;
 mod directory;
 mod entries;
 mod expiries;
