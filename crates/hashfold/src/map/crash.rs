@@ -11,7 +11,7 @@ use crate::{
     error::{ErrorClass, ErrorKind, Result},
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::Seed,
-    work::{Clock as _, Executor, Inline, ManualClock, Watch, testing::Late},
+    work::{Clock as _, Executor, Inline, ManualClock, SeededRandom, Watch, testing::Late},
 };
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -36,18 +36,26 @@ enum Act {
 }
 
 /// The operations of a test, and the changes that they make.
-struct Script {
+pub(super) struct Script {
+    pub(super) seed: u64,
     acts: Vec<Act>,
     /// `None` deletes all keys.
     changes: Vec<Option<Written>>,
     /// Sequence numbers at which a record ends.
-    ends: BTreeSet<u64>,
+    pub(super) ends: BTreeSet<u64>,
     plan: Plan,
+    pub(super) durability: Durability,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) acts: usize,
+    pub(super) keys: u32,
 }
 
 /// The course of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Plan {
+pub(super) enum Plan {
     Grow,
     /// In the first half, all changes are puts; in the second half, most are deletions.
     Shrink,
@@ -64,18 +72,19 @@ impl Act {
     }
 }
 
-fn script(seed: u64, count: usize, plan: Plan) -> Script {
+pub(super) fn script(seed: u64, size: Size, plan: Plan) -> Script {
+    let keys = size.keys;
     let mut random = Numbers::new(seed);
     let mut acts = Vec::new();
     let (mut changes, mut ends) = (Vec::new(), BTreeSet::from([0]));
-    while acts.len() < count {
-        let shrinks = plan == Plan::Shrink && acts.len() > count / 2;
+    while acts.len() < size.acts {
+        let shrinks = plan == Plan::Shrink && acts.len() > size.acts / 2;
         let act = match random.below(100) {
             0..60 => {
                 let is_long = shrinks || random.below(3) == 0;
                 let count = if is_long { 1 + random.below(30) } else { 1 };
                 let mut change = || {
-                    let mut change = random.change(KEYS, acts.len() as u64);
+                    let mut change = random.change(keys, acts.len() as u64);
                     if plan == Plan::Shrink {
                         let value = (!shrinks || random.below(30) == 0).then(|| random.value());
                         (change.value, change.expires_at) = (value, None);
@@ -87,13 +96,13 @@ fn script(seed: u64, count: usize, plan: Plan) -> Script {
             60..62 => Act::Wait(1 + u64::from(random.below(40))),
             62..64 if plan == Plan::Grow => {
                 let count = random.below(2) * random.below(20);
-                let change = |_| random.change(KEYS, acts.len() as u64);
+                let change = |_| random.change(keys, acts.len() as u64);
                 Act::Clear((0..count).map(change).collect())
             }
             62..72 => Act::Sync,
             72..77 => Act::Checkpoint,
             77..79 => Act::Compact,
-            79..97 => Act::Get(random.key(KEYS)),
+            79..97 => Act::Get(random.key(keys)),
             _ => Act::Reopen,
         };
         match &act {
@@ -108,12 +117,12 @@ fn script(seed: u64, count: usize, plan: Plan) -> Script {
         acts.push(act);
     }
     acts.push(Act::Compact);
-    Script { acts, changes, ends, plan }
+    Script { seed, acts, changes, ends, plan, durability: Durability::Buffered }
 }
 
 impl Script {
     /// Returns the entries after the first `seq` changes.
-    fn model(&self, seq: u64) -> Timed {
+    pub(super) fn model(&self, seq: u64) -> Timed {
         let mut model = Timed::default();
         for change in &self.changes[..seq as usize] {
             match change {
@@ -152,26 +161,31 @@ fn options_with(
 }
 
 /// A script that is being run.
-struct Session<'a> {
+pub(super) struct Session<'a> {
     script: &'a Script,
-    faulty: FaultyDisk,
+    pub(super) faulty: FaultyDisk,
     disk: Arc<dyn Disk>,
     executor: Arc<dyn Executor>,
-    clock: ManualClock,
-    map: Option<Map>,
+    pub(super) clock: ManualClock,
+    pub(super) map: Option<Map>,
     /// Index of the next act.
     next: usize,
     /// Changes before this sequence number were acknowledged as durable.
-    durable: u64,
+    pub(super) durable: u64,
     /// Whether a map was made.
-    is_made: bool,
+    pub(super) is_made: bool,
     /// The largest number of groups that the map had.
     groups_max: u64,
 }
 
 impl<'a> Session<'a> {
-    fn new(script: &'a Script, faults: Vec<Fault>) -> Session<'a> {
-        let faulty = FaultyDisk::new(FaultPlan { seed: 1, faults });
+    pub(super) fn new(script: &'a Script, faults: Vec<Fault>) -> Session<'a> {
+        Session::over(script, &MemoryDisk::default(), faults)
+    }
+
+    /// Makes a session that goes on with what is on a disk.
+    pub(super) fn over(script: &'a Script, left: &MemoryDisk, faults: Vec<Fault>) -> Session<'a> {
+        let faulty = FaultyDisk::over(left, FaultPlan { seed: 1, faults });
         let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
         let (executor, clock) = (Arc::new(Inline), ManualClock::new(1));
         let (map, next, durable, is_made, groups_max) = (None, 0, 0, false, 0);
@@ -179,15 +193,18 @@ impl<'a> Session<'a> {
     }
 
     fn options(&self) -> MapOptions {
-        options_with(&self.disk, self.executor.clone(), &self.clock)
+        let options = options_with(&self.disk, self.executor.clone(), &self.clock);
+        let random = Arc::new(SeededRandom::new(self.script.seed));
+        let env = Env { random, ..options.env.clone() };
+        options.env(env).durability(self.script.durability)
     }
 
-    fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         self.clock.now().as_millis() as u64
     }
 
     /// Runs the script to its end, or to the first error.
-    fn go_on(&mut self) -> Result<()> {
+    pub(super) fn go_on(&mut self) -> Result<()> {
         loop {
             if self.map.is_none() {
                 let map = Map::open_or_create_with(folder(), self.options())?;
@@ -328,7 +345,7 @@ pub(super) fn check_names(disk: &Arc<dyn Disk>, logs_max: usize, moment: &str) {
 /// Power cuts during a backup leave a whole copy or no map, and another backup works.
 #[test]
 fn a_power_cut_during_a_backup_leaves_a_whole_copy_or_none() {
-    let script = script(4, 60, Plan::Grow);
+    let script = script(4, Size { acts: 60, keys: KEYS }, Plan::Grow);
     let mut session = Session::new(&script, Vec::new());
     session.go_on().unwrap();
     drop(session.map.take());
@@ -367,7 +384,8 @@ fn a_power_cut_during_a_backup_leaves_a_whole_copy_or_none() {
 
 fn scripts() -> Vec<Script> {
     let plans = [Plan::Grow, Plan::Grow, Plan::Shrink];
-    (1..).zip(plans).map(|(seed, plan)| script(seed, 200, plan)).collect()
+    let size = Size { acts: 200, keys: KEYS };
+    (1..).zip(plans).map(|(seed, plan)| script(seed, size, plan)).collect()
 }
 
 /// Returns the number of operations, of writes and of reads in a whole session.

@@ -41,6 +41,8 @@ mod contract;
 mod core;
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod crash_states;
 mod directory;
 mod entries;
 mod expiries;
@@ -49,6 +51,8 @@ mod faults;
 mod flush;
 mod group;
 mod handle;
+#[cfg(test)]
+mod histories;
 mod import;
 #[cfg(test)]
 mod import_tests;
@@ -79,6 +83,8 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod transaction;
+#[cfg(test)]
+mod transactions;
 mod usage;
 mod verify;
 mod view;
