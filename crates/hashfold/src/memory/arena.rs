@@ -403,7 +403,7 @@ mod tests {
                         (reserved..=reserved + (2 << 20)).contains(&system),
                         "{phase}: {system}"
                     );
-                    assert!(count > 0 || reserved == 4 << 16, "{reserved}");
+                    assert!(count > 0 || reserved <= (2 << 20) + (4 << 16), "{reserved}");
                 }
             }
             assert!(highest >= 20_000 << 10, "{has_jobs}");

@@ -25,8 +25,10 @@ const SMALL_STEPS: usize = LARGE_MIN / SMALL_BYTES;
 /// The bytes in use divided by this number are kept in empty steps, for the units that come next: units that come and go
 /// would otherwise give memory back and need it again all the time.
 const KEPT_PART: u64 = 16;
-/// Minimum number of bytes that are kept.
+/// Minimum number of bytes that are kept, beside those that were needed again after they were given back.
 const KEPT_BYTES_MIN: u64 = 4 * SMALL_BYTES as u64;
+/// Maximum number of bytes that are kept because they were needed again.
+const AGAIN_BYTES_MAX: u64 = LARGE_BYTES as u64;
 
 /// A step that is resident, or that was given back and has no units in use.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,9 @@ pub(super) struct Steps<const UNIT: usize> {
     absent: Bits,
     /// Bytes of the steps that are empty.
     empty_bytes: u64,
+    /// Bytes of the steps that were needed again after they were given back, less those that were given back since: a large
+    /// value that is replaced all the time needs as much each time.
+    again_bytes: u64,
     /// Whether a step has become empty since [`Steps::take_emptied`] was called.
     emptied: bool,
     /// Bytes of all steps that are resident.
@@ -72,6 +77,7 @@ impl<const UNIT: usize> Steps<UNIT> {
             empty: Bits::default(),
             absent: Bits::default(),
             empty_bytes: 0,
+            again_bytes: 0,
             emptied: false,
             resident: 0,
             used: 0,
@@ -113,15 +119,16 @@ impl<const UNIT: usize> Steps<UNIT> {
 
     /// Adds the step that [`Steps::next`] has returned, now that it is resident or about to be.
     pub(super) fn enter(&mut self, step: usize) {
-        let entered = Step { used: 0, touched: 0, head: NONE };
+        let (entered, len) = (Step { used: 0, touched: 0, head: NONE }, span(step).1 as u64);
         if step == self.all.len() {
             self.all.push(entered);
         } else {
             self.all[step] = entered;
             self.absent.clear(step);
+            self.again_bytes = (self.again_bytes + len).min(AGAIN_BYTES_MAX);
         }
         self.fresh.set(step);
-        self.resident += span(step).1 as u64;
+        self.resident += len;
     }
 
     /// Takes a free unit. `next` returns the number in the first bytes of a unit.
@@ -198,7 +205,7 @@ impl<const UNIT: usize> Steps<UNIT> {
     pub(super) fn surplus(&mut self) -> Option<usize> {
         let step = self.empty.last()?;
         let next = self.absent.first().map_or(step, |absent| absent.min(step));
-        let least = KEPT_BYTES_MIN.max(span(next).1 as u64);
+        let least = (KEPT_BYTES_MIN + self.again_bytes).max(span(next).1 as u64);
         let kept = (self.used * UNIT as u64 / KEPT_PART).max(least);
         (self.empty_bytes >= kept + span(step).1 as u64).then_some(step)
     }
@@ -211,6 +218,7 @@ impl<const UNIT: usize> Steps<UNIT> {
         self.open.clear(step);
         self.absent.set(step);
         self.empty_bytes -= len;
+        self.again_bytes = self.again_bytes.saturating_sub(len);
         self.resident -= len;
     }
 }
@@ -356,23 +364,45 @@ mod tests {
         }
     }
 
-    /// Units around the edge of a step come and go: no step is given back.
-    #[test]
-    fn units_that_come_and_go_give_nothing_back() {
-        let mut steps = full(16 << 20);
-        let mut links = BTreeMap::new();
-        let in_a_step = LARGE_BYTES / UNIT;
-        for cycle in 0..100 {
+    /// Puts units from the end back and takes as many again, a hundred times. Returns the bytes that are given back.
+    fn sway(bytes: u64, units: u32) -> u64 {
+        let (mut steps, mut links, mut given) = (full(bytes), BTreeMap::new(), 0);
+        for _ in 0..100 {
             let last = steps.end() as u32;
-            for unit in last - in_a_step as u32 - 5..last {
+            for unit in last - units..last {
                 links.insert(unit, steps.put(unit));
             }
-            assert!(steps.take_emptied());
-            assert_eq!(steps.surplus(), None, "{cycle}");
-            for _ in 0..in_a_step + 5 {
+            assert_eq!(steps.take_emptied(), units as usize > SMALL_BYTES / UNIT);
+            while let Some(step) = steps.surplus() {
+                steps.leave(step);
+                given += span(step).1 as u64;
+            }
+            for _ in 0..units {
+                if steps.free() == 0 {
+                    let next = steps.next();
+                    steps.enter(next);
+                }
                 steps.take(|unit| links[&unit]);
             }
         }
-        assert_eq!((steps.free(), steps.resident()), (0, 16 << 20));
+        assert_eq!((steps.free(), steps.resident()), (0, bytes));
+        given
+    }
+
+    /// Units around the edge of a step come and go: no step is given back.
+    #[test]
+    fn units_that_come_and_go_give_nothing_back() {
+        assert_eq!(sway(16 << 20, (LARGE_BYTES / UNIT) as u32 + 5), 0);
+        assert_eq!(sway(2 << 20, (4 * SMALL_BYTES / UNIT) as u32), 0);
+        assert_eq!(sway(2 << 20, 3), 0);
+    }
+
+    /// Units of many steps come and go: that these are needed again is noticed the first time.
+    #[test]
+    fn steps_that_are_needed_again_are_given_back_once() {
+        for (bytes, sway_bytes) in [(3 << 20, 1 << 20), (16 << 20, 4 << 20)] {
+            let given = sway(bytes, (sway_bytes / UNIT) as u32);
+            assert!(given > 0 && given <= sway_bytes as u64, "{given} of {sway_bytes}");
+        }
     }
 }

@@ -563,7 +563,7 @@ fn the_memory_of_values_follows_their_size() {
     }
 }
 
-/// What one table gives back, another one of the same budget can use.
+/// Memory that one table gives back can be used by another one of the same budget.
 #[test]
 fn memory_that_is_given_back_is_free_in_the_budget() {
     let budget = MemoryBudget::new(8 << 20);
