@@ -212,6 +212,10 @@ fn memory_that_is_too_small_ends_the_run_with_an_error() {
         error.contains("memory of chains is 1048576 bytes in the chains \"visits\""),
         "{error}"
     );
+    // The memory of the whole run is smaller than that of the chains.
+    let limited = format!("memory = \"1MiB\"\n{CONFIG}");
+    let error = run(&config(&limited, work.path())).unwrap_err().to_string();
+    assert!(error.contains("memory of groups and chains is 1048576 bytes"), "{error}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub struct Config {
     pub rejected: Option<PathBuf>,
     /// What becomes of the run when a source fails.
     pub on_source_failure: OnSourceFailure,
-    /// Limit of the memory of groups in windows that have not ended, of all streams together, in bytes.
+    /// Limit of the memory of groups in windows that have not ended, and of chains, of all streams together, in bytes.
     pub memory: Option<u64>,
     /// File of the figures of the run, in the text format of Prometheus.
     pub metrics_file: Option<PathBuf>,

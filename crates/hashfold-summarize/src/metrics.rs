@@ -18,7 +18,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) streams: Vec<StreamStats>,
-    /// Memory that is reserved for the groups of all streams, in bytes.
+    /// Memory that is reserved for the groups and chains of all streams, in bytes.
     pub(crate) memory_reserved: u64,
     /// The limit of that memory in the configuration.
     pub(crate) memory_max: Option<u64>,
@@ -35,11 +35,13 @@ impl Figures {
         chains(&mut text, streams);
         queues(&mut text, streams);
         workers(&mut text, streams);
-        let help = "Memory that is reserved for the groups of windows that have not ended.";
+        let help =
+            "Memory that is reserved for chains and the groups of windows that have not ended.";
         text.family("memory_reserved_bytes", Kind::Gauge, help);
         text.line("memory_reserved_bytes", &[], self.memory_reserved);
         if let Some(limit) = self.memory_max {
-            text.family("memory_limit_bytes", Kind::Gauge, "Limit of the memory of groups.");
+            let help = "Limit of the memory of groups and chains.";
+            text.family("memory_limit_bytes", Kind::Gauge, help);
             text.line("memory_limit_bytes", &[], limit);
         }
         let help = "Number of times that the file of these figures could not be written.";

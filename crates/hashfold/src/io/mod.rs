@@ -49,4 +49,7 @@ pub use self::{
     words::Words,
     writer::{Prepare, UNIT_SIZE, WRITER_BYTES_MAX, Writer},
 };
-pub(crate) use self::{segment::Segment, whole::new_name};
+pub(crate) use self::{
+    segment::{LARGE_MIN, Part, Segment},
+    whole::new_name,
+};

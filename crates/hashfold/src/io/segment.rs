@@ -1,8 +1,10 @@
-//! Memory that becomes resident in steps: a range of addresses is reserved as a whole and populated from front to
-//! back, by its owner or ahead of it by a background job.
+//! Memory that becomes resident in steps: a range of addresses is reserved as a whole, its parts are populated by its
+//! owner or ahead of it by a background job, and given back to the system when the owner needs them no more.
 #![allow(unsafe_code)]
 
 use crate::error::{Error, Result};
+#[cfg(target_os = "linux")]
+use memmap2::UncheckedAdvice;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::{
     fmt, io,
@@ -12,7 +14,7 @@ use std::{
 };
 
 /// Size of a segment in bytes from which on large pages are requested.
-const LARGE_MIN: usize = 4 << 20;
+pub(crate) const LARGE_MIN: usize = 4 << 20;
 
 /// A range of zeros, all of it reserved and none of it resident until it is populated or touched.
 pub(crate) struct Segment(Arc<MmapRaw>);
@@ -45,7 +47,7 @@ impl Segment {
     ///
     /// A segment need not begin at a large page. A step may then end within one, all of which becomes resident: up to
     /// 2 MiB more than was populated.
-    pub(crate) fn step(len: usize) -> usize {
+    pub(crate) const fn step(len: usize) -> usize {
         if len >= LARGE_MIN { 2 << 20 } else { 1 << 16 }
     }
 
@@ -54,9 +56,47 @@ impl Segment {
         assert!(start + len <= self.0.len());
         Part { map: self.0.clone(), start, len }
     }
+
+    /// Gives the memory of the `len` bytes from `start` on back to the system: they are zeros then, and become resident
+    /// again when they are populated or touched. Returns `false`, and leaves them as they are, if the system cannot.
+    ///
+    /// A job that populates these bytes must have ended: they may be resident after it.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn give_back(&mut self, start: usize, len: usize) -> bool {
+        assert!(start + len <= self.0.len());
+        // SAFETY: the map is anonymous and private, so that its bytes are zeros when they are read the next time, which
+        // are valid bytes. `self` is borrowed mutably: no slice of the map lives while its contents change.
+        unsafe { self.0.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) }.is_ok()
+    }
+
+    /// Leaves the bytes as they are: no memory is given back on this system.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn give_back(&mut self, start: usize, len: usize) -> bool {
+        assert!(start + len <= self.0.len());
+        false
+    }
+
+    /// Returns the number of bytes that are resident, as the system counts them.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(crate) fn resident_bytes(&self) -> usize {
+        // SAFETY: this reads a number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let mut pages = vec![0_u8; self.0.len().div_ceil(page)];
+        // SAFETY: the range is that of the map, which lives as long as `self`, and `pages` has a byte for each page of it.
+        let done = unsafe {
+            libc::mincore(self.0.as_mut_ptr().cast(), self.0.len(), pages.as_mut_ptr().cast())
+        };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+        pages.iter().filter(|page| **page & 1 == 1).count() * page
+    }
 }
 
 impl Part {
+    /// Returns the number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Makes the part resident; its contents stay. On systems that cannot, memory becomes resident when it is touched.
     ///
     /// # Errors
@@ -113,6 +153,29 @@ mod tests {
             assert_eq!((segment[step - 1], segment.len()), (7, len));
             drop(segment);
             rest.populate().unwrap();
+        }
+    }
+
+    /// Bytes that were given back are zeros and need no memory; the others stay. On a system that gives nothing back,
+    /// all stay.
+    #[test]
+    fn a_part_that_is_given_back_is_zeros_and_can_be_used_again() {
+        for len in [1 << 18, LARGE_MIN] {
+            let mut segment = Segment::reserve(len).unwrap();
+            let step = Segment::step(len);
+            segment.part(0, len).populate().unwrap();
+            segment.fill(7);
+            let is_given = segment.give_back(step, step);
+            #[cfg(target_os = "linux")]
+            assert_eq!((is_given, segment.resident_bytes()), (true, len - step));
+            let expected =
+                |at: usize| if is_given && (step..2 * step).contains(&at) { 0 } else { 7 };
+            assert!(segment.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+            segment.part(step, step).populate().unwrap();
+            segment[step..2 * step].fill(9);
+            assert!(segment[step..2 * step].iter().all(|byte| *byte == 9));
+            #[cfg(target_os = "linux")]
+            assert_eq!(segment.resident_bytes(), len);
         }
     }
 }

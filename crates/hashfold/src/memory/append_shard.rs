@@ -50,13 +50,15 @@ impl AppendShard {
         self.index.find(hash, |value| self.values.is_key(Reference(value), key))
     }
 
-    /// Prepares for a change of the group of a hash, and frees some of what no snapshot needs any more.
+    /// Prepares for a change of the group of a hash: frees some of what no snapshot needs any more, and gives memory back
+    /// that the change before has freed.
     #[inline]
     fn prepare(&mut self, hash: u64) -> Result<()> {
         let oldest = self.index.snapshots.oldest();
         self.values.kept_for = oldest.map(|_| self.index.snapshots.epoch());
         let limit = self.values.slabs.take_newly_deferred() + FREED_MAX;
         self.values.slabs.free_deferred(oldest, limit);
+        self.values.slabs.give_back();
         self.index.prepare(hash)
     }
 
@@ -157,6 +159,7 @@ impl AppendShard {
             let reference = self.change_values(|values| values.store(key, rest))?;
             self.replace(hash, found, reference);
             self.values.free(old);
+            self.values.slabs.give_back();
             self.value_sizes.add(value.len() - dropped);
             self.data_bytes -= dropped as u64;
         }
@@ -171,6 +174,7 @@ impl AppendShard {
         self.index.remove(hash, found)?;
         self.data_bytes -= (self.values.sizes(reference).0 + key.len()) as u64;
         self.values.free(reference);
+        self.values.slabs.give_back();
         Ok(true)
     }
 
@@ -204,6 +208,7 @@ impl AppendShard {
             let found = self.index.find(pair.hash, |value| value == pair.value);
             self.replace(pair.hash, found.expect("the pair was gathered"), moved);
         }
+        self.values.slabs.give_back();
         Ok(last)
     }
 
@@ -218,6 +223,7 @@ impl AppendShard {
         let before = self.values.slabs.deferred();
         let oldest = self.index.snapshots.oldest();
         self.values.slabs.free_deferred(oldest, FREED_ASIDE);
+        self.values.slabs.give_back();
         self.values.slabs.deferred() < before
     }
 

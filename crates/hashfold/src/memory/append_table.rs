@@ -18,7 +18,8 @@ use std::sync::{Arc, PoisonError};
 /// ones are chains of such blocks. Appending writes behind the last byte, or moves the value to the next class. A key
 /// needs 17 to 19 bytes beside itself and its value if there are millions of keys in each shard, and the unused rest of
 /// its block. Blocks have at least 16 bytes; up to 1 byte is unused in those of 18 to 64 bytes, and a fifth or less in
-/// blocks up to 8 KiB. A shard has up to 64 GiB of values.
+/// blocks up to 8 KiB. A shard has up to 64 GiB of values. After many keys are removed or trimmed,
+/// [`compact`](AppendTable::compact) gives memory back to the system.
 ///
 /// ```
 /// use hashfold::memory::{AppendTable, MemoryOptions};
@@ -353,8 +354,9 @@ impl AppendTable {
         steps.finish()
     }
 
-    /// Moves values out of pages that are less than three quarters full, while readers and writers go on; the pages are
-    /// used for values of any size then. The steps of `watch` are groups of keys.
+    /// Moves values out of pages that are less than three quarters full to the first ones of these, while readers and writers
+    /// go on; the other pages are used for values of any size then, or their memory is given back to the system. The steps of
+    /// `watch` are groups of keys.
     ///
     /// Beside a snapshot, the blocks that values left are in use until the snapshot ends: the table needs more memory
     /// meanwhile, and no page is freed before.

@@ -5,13 +5,17 @@
 //! bytes   64 KiB      | 64 KiB   | 128 KiB              | 256 KiB, 512 KiB, …
 //! ```
 //!
-//! Only the units in use are resident: growing populates the next step of the last segment, and with an executor a
-//! background job populates some steps ahead, because the first access to a large page takes milliseconds.
+//! Only the units in use are resident, in [`steps`](super::steps): growing populates the next step, and with an executor
+//! a background job populates some steps ahead, because the first access to a large page takes milliseconds. A step of
+//! which no unit is in use any more is given back to the system, unless it is one of few that are kept.
 
-use super::line::{LINE_BYTES, Line};
+use super::{
+    line::{LINE_BYTES, Line},
+    steps::{Steps, span},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
-    io::Segment,
+    io::{Part, Segment},
     run::prefetch::prefetch,
     work::{Executor, MemoryBudget, Reserved},
 };
@@ -20,6 +24,9 @@ use std::sync::Arc;
 /// Size of the first segment in bytes, a multiple of all unit sizes.
 const FIRST_BYTES: usize = 1 << FIRST_LOG2;
 const FIRST_LOG2: u32 = 16;
+
+/// Number of units that can be told apart, at most.
+pub(super) const UNITS_MAX: u32 = u32::MAX - 1;
 
 /// Maximum number of bytes that are populated ahead.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
@@ -35,63 +42,66 @@ const AHEAD_PART_MIN: u64 = 16;
 #[derive(Debug)]
 pub(super) struct Arena<const UNIT: usize> {
     segments: Vec<Segment>,
-    /// Number of units that were ever in use; all free units are below.
-    used: u32,
-    /// Units that are not in use, the one freed last at the end.
-    free: Vec<u32>,
-    /// Bytes from the first segment on that are resident, or will be.
-    populated: u64,
-    /// The reservation of the `populated` bytes in the budget.
+    steps: Steps<UNIT>,
+    /// Maximum number of units.
+    units_max: u32,
+    /// The reservation of the resident bytes in the budget.
     reserved: Reserved,
     /// The executor of jobs that populate memory ahead.
     executor: Option<Arc<dyn Executor>>,
+    /// Cloned by each of these jobs until it ends.
+    running: Arc<()>,
 }
 
 impl<const UNIT: usize> Arena<UNIT> {
     const CHECKED: () =
         assert!(UNIT.is_multiple_of(LINE_BYTES) && FIRST_BYTES.is_multiple_of(UNIT));
 
-    /// Makes an arena without memory.
-    pub(super) fn new(budget: &MemoryBudget, executor: Option<Arc<dyn Executor>>) -> Arena<UNIT> {
+    /// Makes an arena without memory, for at most `units_max` units.
+    pub(super) fn new(
+        budget: &MemoryBudget,
+        executor: Option<Arc<dyn Executor>>,
+        units_max: u32,
+    ) -> Arena<UNIT> {
         let () = Self::CHECKED;
         let reserved = budget.reserve(0).expect("0 bytes are in every limit");
-        let (segments, free) = (Vec::new(), Vec::new());
-        Arena { segments, used: 0, free, populated: 0, reserved, executor }
+        let (segments, steps, running) = (Vec::new(), Steps::new(), Arc::default());
+        Arena { segments, steps, units_max, reserved, executor, running }
     }
 
     /// Returns the memory that the arena has, in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        self.populated + (self.free.capacity() * size_of::<u32>()) as u64
+        self.steps.resident() + self.steps.bytes()
     }
 
     /// Returns the number of units in use.
     pub(super) fn units(&self) -> u64 {
-        u64::from(self.used) - self.free.len() as u64
+        self.steps.used()
     }
 
-    /// Returns the bytes of units that are not in use.
+    /// Returns the resident bytes of units that are not in use.
     pub(super) fn free_bytes(&self) -> u64 {
-        (self.free.len() * UNIT) as u64
+        self.steps.free() * UNIT as u64
     }
 
-    /// Makes sure that this number of calls of [`Arena::allocate`] succeed.
+    /// Returns the end of the numbers of units that [`Arena::allocate`] can return before [`Arena::ensure`] is called
+    /// again.
+    pub(super) fn end(&self) -> u64 {
+        self.steps.end()
+    }
+
+    /// Makes sure that this number of calls of [`Arena::allocate`] succeed, if [`Arena::give_back`] is not called between.
     ///
     /// # Errors
-    /// `Memory` if the budget is exhausted; `Limit` if no more units can be numbered; errors of the system.
+    /// `Memory` if the budget is exhausted; `Limit` if there would be too many units; errors of the system.
+    #[inline]
     pub(super) fn ensure(&mut self, units: usize) -> Result<()> {
-        let Some(more) = units.checked_sub(self.free.len()).filter(|more| *more > 0) else {
-            return Ok(());
-        };
-        let limit = u64::from(u32::MAX - 1);
-        let used = u64::from(self.used) + more as u64;
-        if used > limit {
-            return Err(ErrorKind::Limit { what: "units of memory", limit, got: used }.into());
-        }
-        let end = used * UNIT as u64;
-        while self.populated < end {
+        while self.steps.free() < units as u64 {
             self.populate_step()?;
         }
-        self.populate_ahead(end);
+        if self.executor.is_some() {
+            self.populate_ahead(units as u64);
+        }
         Ok(())
     }
 
@@ -100,70 +110,130 @@ impl<const UNIT: usize> Arena<UNIT> {
     /// # Errors
     /// Those of [`Arena::ensure`].
     pub(super) fn allocate(&mut self) -> Result<u32> {
-        if let Some(unit) = self.free.pop() {
-            return Ok(unit);
-        }
         self.ensure(1)?;
-        self.used += 1;
-        Ok(self.used - 1)
+        let segments = &self.segments;
+        Ok(self.steps.take(|unit| {
+            let (index, start) = Self::place(unit, 0);
+            let link = &segments[index][start..start + size_of::<u32>()];
+            u32::from_le_bytes(link.try_into().expect("the slice has 4 bytes"))
+        }))
     }
 
-    /// Takes a unit back.
+    /// Takes a unit back. Its contents are lost.
     pub(super) fn release(&mut self, unit: u32) {
-        debug_assert!(unit < self.used);
-        self.free.push(unit);
+        debug_assert!(unit < self.units_max);
+        let next = self.steps.put(unit);
+        self.line_mut(unit, 0)[..size_of::<u32>()].copy_from_slice(&next.to_le_bytes());
+    }
+
+    /// Gives steps of which no unit is in use back to the system, but for those that are kept. What was made sure of by
+    /// [`Arena::ensure`] is not so any more.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        if self.steps.take_emptied() {
+            self.give_steps_back();
+        }
+    }
+
+    #[cold]
+    fn give_steps_back(&mut self) {
+        if Arc::strong_count(&self.running) > 1 {
+            // A job could make them resident again.
+            self.steps.put_emptied();
+            return;
+        }
+        while let Some(step) = self.steps.surplus() {
+            let (byte, len) = span(step);
+            let (index, start) = segment_of(byte);
+            if !self.segments[index].give_back(start, len) {
+                break;
+            }
+            self.steps.leave(step);
+        }
+        self.set_reserved();
     }
 
     /// Makes the next step resident.
+    #[cold]
     fn populate_step(&mut self) -> Result<()> {
-        let (index, start) = segment_of(self.populated);
-        let len = segment_bytes(index);
-        let step = Segment::step(len).min(len - start);
-        self.reserve(index, step)?;
-        let part = self.segments[index].part(start, step);
-        part.populate().inspect_err(|_| self.give_back())?;
-        self.populated += step as u64;
+        let step = self.reserve_step()?;
+        self.part(step).populate().inspect_err(|_| self.set_reserved())?;
+        self.steps.enter(step);
         Ok(())
     }
 
-    /// Reserves the next `len` bytes in the budget, and addresses for them in a segment.
-    fn reserve(&mut self, index: usize, len: usize) -> Result<()> {
-        self.reserved.resize(self.populated + len as u64)?;
+    /// Reserves memory for the next step in the budget, and addresses for it in a segment; returns the step.
+    fn reserve_step(&mut self) -> Result<usize> {
+        let step = self.steps.next();
+        let (byte, len) = span(step);
+        let (limit, got) = (u64::from(self.units_max), (byte + len as u64) / UNIT as u64);
+        if got > limit {
+            return Err(ErrorKind::Limit { what: "units of memory", limit, got }.into());
+        }
+        self.reserved.resize(self.steps.resident() + len as u64)?;
+        let (index, _) = segment_of(byte);
         if index == self.segments.len() {
             let segment =
-                Segment::reserve(segment_bytes(index)).inspect_err(|_| self.give_back())?;
+                Segment::reserve(segment_bytes(index)).inspect_err(|_| self.set_reserved())?;
             self.segments.push(segment);
         }
-        Ok(())
+        Ok(step)
     }
 
-    /// Sets the reservation back to what is populated.
-    fn give_back(&mut self) {
-        let shrunk = self.reserved.resize(self.populated);
+    /// Returns the bytes of a step, for populating them.
+    fn part(&self, step: usize) -> Part {
+        let (byte, len) = span(step);
+        let (index, start) = segment_of(byte);
+        self.segments[index].part(start, len)
+    }
+
+    /// Sets the reservation to what is resident.
+    fn set_reserved(&mut self) {
+        let shrunk = self.reserved.resize(self.steps.resident());
         debug_assert!(shrunk.is_ok());
     }
 
-    /// Spawns a job that populates the next steps, if few of those that are populated are not in use: bytes from
-    /// `end` on. Without memory for that, steps are populated when they are needed.
-    fn populate_ahead(&mut self, end: u64) {
+    /// Spawns a job that populates the next steps, if there are few free units beside the next `units`. Without memory for
+    /// that, steps are populated when they are needed.
+    fn populate_ahead(&mut self, units: u64) {
+        let (resident, step) = (self.steps.resident(), self.next_bytes());
+        let two = (2 * step).min(resident / AHEAD_PART_MIN);
+        let ahead = (resident / AHEAD_PART).clamp(two, AHEAD_BYTES_MAX) / step * step;
+        if ahead == 0 || (self.steps.free() - units) * UNIT as u64 > ahead / 2 {
+            return;
+        }
         let Some(executor) = self.executor.clone().filter(|executor| executor.width() > 0) else {
             return;
         };
-        let (index, start) = segment_of(self.populated);
-        let len = segment_bytes(index);
-        let step = Segment::step(len);
-        let two = (2 * step as u64).min(self.populated / AHEAD_PART_MIN);
-        let ahead =
-            (self.populated / AHEAD_PART).clamp(two, AHEAD_BYTES_MAX) as usize / step * step;
-        let ahead = ahead.min(len - start);
-        let is_due = ahead > 0 && self.populated - end <= ahead as u64 / 2;
-        if is_due && self.reserve(index, ahead).is_ok() {
-            let part = self.segments[index].part(start, ahead);
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        while bytes + self.next_bytes() <= ahead
+            && let Ok(step) = self.reserve_step()
+        {
+            let part = self.part(step);
+            bytes += part.len() as u64;
+            parts.push(part);
+            self.steps.enter(step);
+        }
+        if !parts.is_empty() {
+            let running = self.running.clone();
             // An error is not reported: these bytes count as populated, and become resident at their first access. If
             // there is no memory then, the system ends the process; without this job, `populate_step` returns an error.
-            executor.spawn(Box::new(move || drop(part.populate())));
-            self.populated += ahead as u64;
+            executor.spawn(Box::new(move || {
+                parts.iter().for_each(|part| drop(part.populate()));
+                drop(running);
+            }));
         }
+    }
+
+    /// Returns the size of the step that becomes resident next, in bytes.
+    fn next_bytes(&mut self) -> u64 {
+        span(self.steps.next()).1 as u64
+    }
+
+    /// Returns the resident bytes as the system counts them.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(super) fn system_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.resident_bytes() as u64).sum()
     }
 
     /// Returns the segment and the offset in it of a line of a unit.
@@ -237,8 +307,8 @@ pub(super) fn crowded(what: &'static str, limit: u64) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::work::Threads;
+    use super::{super::mix::mix, *};
+    use crate::{key::Seed, work::Threads};
 
     #[test]
     fn segments_follow_each_other_without_gaps() {
@@ -260,28 +330,83 @@ mod tests {
         let threads: Arc<dyn Executor> = Arc::new(Threads::new(1));
         for executor in [None, Some(threads)] {
             let budget = MemoryBudget::unlimited();
-            let mut arena = Arena::<1024>::new(&budget, executor);
+            let mut arena = Arena::<1024>::new(&budget, executor, UNITS_MAX);
             let units: Vec<u32> = (0..20_000).map(|_| arena.allocate().unwrap()).collect();
             for unit in &units {
                 arena.line_mut(*unit, 15)[..4].copy_from_slice(&unit.to_le_bytes());
             }
             assert!(units.iter().all(|unit| arena.unit(*unit)[960..964] == unit.to_le_bytes()));
-            units.iter().for_each(|unit| arena.release(*unit));
-            assert_eq!((arena.units(), arena.allocate().unwrap()), (0, 19_999));
             assert!(budget.reserved() >= 20_000 * 1024 && budget.reserved() < 24_000 * 1024);
+            units.iter().for_each(|unit| arena.release(*unit));
+            // The unit of the first step that was freed last.
+            assert_eq!((arena.units(), arena.allocate().unwrap()), (0, 63));
         }
     }
 
     #[test]
     fn a_budget_that_is_met_changes_nothing() {
         let budget = MemoryBudget::new(3 << 16);
-        let mut arena = Arena::<1024>::new(&budget, None);
+        let mut arena = Arena::<1024>::new(&budget, None, UNITS_MAX);
         let count = (0..).map_while(|_| arena.allocate().ok()).count();
-        assert_eq!((count, arena.bytes()), (192, 3 << 16));
+        assert_eq!((count, budget.reserved()), (192, 3 << 16));
         assert!(matches!(arena.allocate().unwrap_err().kind(), ErrorKind::Memory { .. }));
         arena.release(5);
         assert_eq!(arena.allocate().unwrap(), 5);
         drop(arena);
         assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn an_arena_has_no_more_units_than_it_may() {
+        let mut arena = Arena::<1024>::new(&MemoryBudget::unlimited(), None, 128);
+        (0..128).for_each(|unit| assert_eq!(arena.allocate().unwrap(), unit));
+        assert!(matches!(arena.allocate().unwrap_err().kind(), ErrorKind::Limit { .. }));
+    }
+
+    /// Units come and go at random in phases of growth and of removal, and memory is given back between; each unit keeps
+    /// its bytes, and what is counted is what the system counts.
+    #[test]
+    fn memory_is_given_back_and_used_again() {
+        let threads: Arc<dyn Executor> = Arc::new(Threads::new(1));
+        for executor in [None, Some(threads)] {
+            let (budget, has_jobs) = (MemoryBudget::unlimited(), executor.is_some());
+            let mut arena = Arena::<1024>::new(&budget, executor, UNITS_MAX);
+            let (mut all, mut highest, mut i) = (Vec::<(u32, u64)>::new(), 0, 0);
+            for phase in 0..6_u64 {
+                let count = [20_000, 1000, 18_000, 0, 9000, 300][phase as usize];
+                while all.len() != count {
+                    i += 1;
+                    let random = mix(i, Seed(5));
+                    let is_growing = all.len() < count;
+                    if random % 4 == 0 || is_growing {
+                        let unit = arena.allocate().unwrap();
+                        arena.unit_mut(unit).as_chunks_mut::<8>().0.fill(random.to_le_bytes());
+                        all.push((unit, random));
+                    }
+                    if random % 4 == 0 || !is_growing {
+                        let (unit, bytes) = all.swap_remove(random as usize % all.len());
+                        let unit_bytes = arena.unit(unit).as_chunks::<8>().0;
+                        assert!(unit_bytes.iter().all(|found| *found == bytes.to_le_bytes()));
+                        arena.release(unit);
+                        arena.give_back();
+                    }
+                }
+                let reserved = budget.reserved();
+                assert_eq!((arena.units(), arena.bytes() >= reserved), (count as u64, true));
+                assert_eq!(reserved, arena.free_bytes() + arena.units() * 1024);
+                highest = reserved.max(highest);
+                #[cfg(target_os = "linux")]
+                if !has_jobs {
+                    // A step may end within a large page, all of which is resident.
+                    let system = arena.system_bytes();
+                    assert!(
+                        (reserved..=reserved + (2 << 20)).contains(&system),
+                        "{phase}: {system}"
+                    );
+                    assert!(count > 0 || reserved <= (2 << 20) + (4 << 16), "{reserved}");
+                }
+            }
+            assert!(highest >= 20_000 << 10, "{has_jobs}");
+        }
     }
 }

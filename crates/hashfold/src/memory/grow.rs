@@ -49,6 +49,7 @@ impl Index {
         if let Some(chunks) = chunks.filter(|chunks| *chunks < group.chunks) {
             // Rarely, the pairs find their places in more chunks only. Without memory for these, the group stays as it is.
             let _ = self.rebuild(number, group, &scratch, chunks);
+            self.chunks.give_back();
         }
         self.scratch.pairs = scratch;
     }
@@ -160,7 +161,7 @@ impl Index {
         region.directory[prefix * size..][..size].fill(upper);
     }
 
-    /// Returns the chunks of a group to the arena, so that those used last are used first.
+    /// Returns the chunks of a group to the arena, so that of those in one step, the first one is used first.
     fn release(&mut self, group: &Group) {
         group.ids().iter().rev().for_each(|id| self.chunks.release(*id));
     }

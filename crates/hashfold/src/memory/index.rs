@@ -8,7 +8,7 @@
 
 use super::{
     MemoryOptions,
-    arena::Arena,
+    arena::{Arena, UNITS_MAX},
     displace::{self, Lines},
     group::{self, CHUNK_BYTES, CHUNK_LINES, REGION_BITS},
     kernel,
@@ -100,7 +100,7 @@ impl Index {
     /// `Memory` if the budget is exhausted; errors of the system.
     pub(super) fn new(options: &MemoryOptions, regions: Range<usize>) -> Result<Index> {
         let executor = &options.executor;
-        let mut groups = Arena::new(&options.budget, executor.clone());
+        let mut groups = Arena::new(&options.budget, executor.clone(), UNITS_MAX);
         let first_region = regions.start;
         let mut directories = Vec::with_capacity(regions.len());
         for _ in regions {
@@ -112,7 +112,7 @@ impl Index {
             regions: directories,
             first_region,
             groups,
-            chunks: Arena::new(&options.budget, executor.clone()),
+            chunks: Arena::new(&options.budget, executor.clone(), UNITS_MAX),
             shape: Shape::new(options.load, options.wide_values),
             snapshots: Snapshots::new(&options.budget),
             instructions: Instructions::in_use(),

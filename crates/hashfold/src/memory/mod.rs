@@ -9,7 +9,8 @@
 //!
 //! A table is divided into groups of up to a thousand keys, in the order of their hashes. A full group is built anew, a
 //! quarter larger, or splits in two: never the whole table. A key is in one of two cache lines of its group. A removed
-//! key leaves nothing behind, and groups shrink.
+//! key leaves nothing behind, and groups shrink. Memory in which nothing is left is given back to the system, 64 KiB
+//! or 2 MiB at a time.
 //!
 //! Groups are in the order of hashes, so a table is read in that order by sorting one group at a time; and it can be
 //! read as it was at one moment while writers go on, by copying the groups that change before they are read.
@@ -20,6 +21,7 @@ mod append_shard;
 mod append_snapshot;
 mod append_table;
 mod arena;
+mod bits;
 mod classes;
 mod copies;
 mod displace;
@@ -42,6 +44,7 @@ mod slabs;
 mod slot;
 mod snapshots;
 mod stat;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod values;

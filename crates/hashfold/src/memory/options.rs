@@ -34,8 +34,9 @@ pub struct MemoryOptions {
     /// default they have 48.
     pub wide_values: bool,
     /// The budget that memory is reserved in: groups, chunks, pages with their bitmaps, and copies for snapshots.
-    /// Directories, lists of free units and of pages, lists of blocks that wait for a snapshot, and buffers are not
-    /// reserved. A change that exceeds the budget fails with `Memory` and changes nothing. Unlimited by default.
+    /// Directories, lists of pages, lists of blocks that wait for a snapshot, and buffers are not reserved. Memory that is
+    /// given back to the system is free in the budget. A change that exceeds the budget fails with `Memory` and changes
+    /// nothing. Unlimited by default.
     pub budget: MemoryBudget,
     /// An executor of jobs that populate memory ahead of its use, which shortens pauses: the first access to a large
     /// page may take milliseconds. A shard has two areas of memory, with values in blocks three, and of each, at most a

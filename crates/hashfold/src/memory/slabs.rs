@@ -2,7 +2,8 @@
 //! beside the pages: there are no headers and no lists of free blocks.
 //!
 //! A reference to a block has 48 bits: 20 bits of a page, 12 bits of a block on it, 15 bits of a length, and a bit for
-//! the caller. A page without blocks goes back to a pool for all classes.
+//! the caller. A page without blocks goes back to a pool for all classes, whose memory is given back to the system when
+//! there is much of it.
 
 use super::{
     arena::{Arena, crowded},
@@ -24,6 +25,8 @@ const BLOCK_BITS: u32 = 12;
 const _: () = assert!(PAGE_BYTES / BLOCK_BYTES_MIN <= 1 << BLOCK_BITS);
 /// The class of pages in the pool.
 const NO_CLASS: u8 = u8::MAX;
+/// A page in the pool.
+const IN_POOL: Page = Page { class: NO_CLASS, leaving: false, free: 0, hint: 0 };
 
 /// A place and a length of a block, in 48 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,8 +117,8 @@ impl Slabs {
     /// Makes slabs without pages.
     pub(super) fn new(budget: &MemoryBudget, executor: Option<Arc<dyn Executor>>) -> Slabs {
         Slabs {
-            pages: Arena::new(budget, executor),
-            bitmaps: Arena::new(budget, None),
+            pages: Arena::new(budget, executor, PAGES_MAX),
+            bitmaps: Arena::new(budget, None, PAGES_MAX),
             states: Vec::new(),
             // A few pages without an allocation.
             open: std::array::from_fn(|_| Vec::with_capacity(4)),
@@ -133,6 +136,12 @@ impl Slabs {
         let open: usize = self.open.iter().map(|pages| pages.capacity() * size_of::<u32>()).sum();
         let vectors = states + deferred + open + self.scratch.capacity();
         self.pages.bytes() + self.bitmaps.bytes() + vectors as u64
+    }
+
+    /// Returns the resident bytes of pages and bitmaps as the system counts them.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(super) fn system_bytes(&self) -> u64 {
+        self.pages.system_bytes() + self.bitmaps.system_bytes()
     }
 
     /// Returns the size of all pages that have blocks, in bytes.
@@ -155,8 +164,8 @@ impl Slabs {
             return Err(crowded("pages of 64 KiB in a shard", u64::from(PAGES_MAX)));
         }
         self.pages.ensure(count)?;
-        // Pages of the pool have a bitmap.
-        self.bitmaps.ensure(pages.saturating_sub(self.states.len()))
+        // Pages are not used in the order of their numbers: any that can be the next one has a bitmap then.
+        self.bitmaps.ensure((self.pages.end() as usize).saturating_sub(self.states.len()))
     }
 
     /// Allocates a block with arbitrary contents.
@@ -194,13 +203,12 @@ impl Slabs {
         let page = self.pages.allocate()?;
         let free = blocks(class) as u16;
         let state = Page { class: class as u8, leaving: false, free, hint: 0 };
-        if page as usize == self.states.len() {
+        while self.states.len() <= page as usize {
             let bitmap = self.bitmaps.allocate()?;
-            debug_assert_eq!(bitmap, page);
-            self.states.push(state);
-        } else {
-            self.states[page as usize] = state;
+            debug_assert_eq!(bitmap as usize, self.states.len());
+            self.states.push(IN_POOL);
         }
+        self.states[page as usize] = state;
         self.bitmaps.unit_mut(page).fill(0);
         self.open[class].push(page);
         Ok(())
@@ -216,11 +224,17 @@ impl Slabs {
         state.free += 1;
         self.block_bytes -= size(class) as u64;
         if usize::from(state.free) == blocks(class) {
-            *state = Page { class: NO_CLASS, leaving: false, free: 0, hint: 0 };
+            *state = IN_POOL;
             self.pages.release(page);
         } else if state.free == 1 && !state.leaving {
             self.open[class].push(page);
         }
+    }
+
+    /// Gives memory of empty pages back to the system. What was made sure of by [`Slabs::ensure`] is not so any more.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        self.pages.give_back();
     }
 
     /// Frees a block when no snapshot up to the one of this number is left.
@@ -305,8 +319,9 @@ impl Slabs {
         }
     }
 
-    /// Chooses pages with few blocks, which are to leave them: of those less full than `fill`, all but the fullest
-    /// ones, on which the blocks of the others have room, so that no page is added. Returns their number.
+    /// Chooses pages with few blocks, which are to leave them: of those less full than `fill`, all but the first ones, on
+    /// which the blocks of the others have room, so that no page is added, and memory is free at the end. Returns their
+    /// number.
     pub(super) fn begin_leaving(&mut self, fill: f64) -> usize {
         let mut chosen: [Vec<u32>; CLASSES] = std::array::from_fn(|_| Vec::new());
         for (page, state) in
@@ -318,17 +333,9 @@ impl Slabs {
             }
         }
         let mut leaving = 0;
-        for (class, mut pages) in chosen.into_iter().enumerate() {
-            pages.sort_unstable_by_key(|page| std::cmp::Reverse(self.used(*page)));
-            let mut rest: usize = pages.iter().map(|page| self.used(*page)).sum();
-            let mut room = 0;
-            let staying = pages.iter().take_while(|page| {
-                let stays = room < rest;
-                rest -= self.used(**page);
-                room += blocks(class) - self.used(**page);
-                stays
-            });
-            let staying = staying.count();
+        for (class, pages) in chosen.into_iter().enumerate() {
+            let used: usize = pages.iter().map(|page| self.used(*page)).sum();
+            let staying = used.div_ceil(blocks(class));
             leaving += pages.len() - staying;
             for page in &pages[staying..] {
                 self.states[*page as usize].leaving = true;

@@ -9,7 +9,7 @@ pub struct GroupStats {
     pub keys: u64,
     /// Memory of the table in bytes: resident, or being populated ahead of its use. Copies for snapshots are included.
     pub bytes: u64,
-    /// Bytes of chunks that no group uses.
+    /// Bytes of chunks that no group uses and that were not given back to the system.
     pub free_bytes: u64,
     /// Bytes of copies of groups for snapshots.
     pub snapshot_bytes: u64,

@@ -53,16 +53,20 @@ pub(super) struct OwnedChains {
 }
 
 impl OwnedChains {
-    /// Makes chains without users; `seed` is unpredictable. The groups of their summaries are in the budget.
+    /// Makes chains without users; `seed` is unpredictable. The chains and the groups of their summaries are in the budget.
+    ///
+    /// # Errors
+    /// Those of [`ChainTable::new`].
     pub(super) fn new(
         number: usize,
         attribution: Attribution,
         fields: &[Field],
-        (seed, groups): (u64, &MemoryBudget),
+        (seed, memory): (u64, &MemoryBudget),
     ) -> Result<OwnedChains> {
         let Attribution { chains, summaries, dump } = attribution;
-        let credits = Credits::new(&chains, summaries, fields, (seed, groups));
-        Ok(OwnedChains { number, table: ChainTable::new(chains, seed)?, credits, sink: dump })
+        let credits = Credits::new(&chains, summaries, fields, (seed, memory));
+        let table = ChainTable::new(chains, seed, memory)?;
+        Ok(OwnedChains { number, table, credits, sink: dump })
     }
 
     /// Whether an event is a touch or a conversion.

@@ -43,6 +43,7 @@ pub(super) struct Credit<'a> {
 pub(super) struct ChainTable {
     pub(super) chains: Chains,
     table: AppendTable,
+    /// The memory of these chains, a part of that of the pipeline.
     budget: MemoryBudget,
     stats: ChainsStats,
     /// Number of the period between dumps that the clock is in: time / length.
@@ -57,12 +58,13 @@ pub(super) struct ChainTable {
 }
 
 impl ChainTable {
-    /// Makes chains without users. `seed` is unpredictable, so that nobody can choose users that collide.
+    /// Makes chains without users, with memory of the pipeline. `seed` is unpredictable, so that nobody can choose users
+    /// that collide.
     ///
     /// # Errors
-    /// Errors of the system.
-    pub(super) fn new(chains: Chains, seed: u64) -> Result<ChainTable> {
-        let budget = MemoryBudget::new(chains.memory_bytes);
+    /// `Argument` if the memory is exhausted; errors of the system.
+    pub(super) fn new(chains: Chains, seed: u64, memory: &MemoryBudget) -> Result<ChainTable> {
+        let budget = memory.part(chains.memory_bytes);
         let shards = (chains.memory_bytes / SHARD_BYTES).clamp(1, SHARDS_MAX as u64);
         let options = MemoryOptions {
             seed: Seed(seed),
@@ -70,9 +72,11 @@ impl ChainTable {
             budget: budget.clone(),
             ..MemoryOptions::default()
         };
+        let table = AppendTable::new(options);
+        let table = table.map_err(|error| exhausted(error, &chains, &budget, 0))?;
         Ok(ChainTable {
             chains,
-            table: AppendTable::new(options)?,
+            table,
             budget,
             stats: ChainsStats::default(),
             period: None,
@@ -311,16 +315,26 @@ impl ChainTable {
 
     /// Makes an error that says which memory is exhausted, if it is that.
     fn exhausted(&self, error: Error) -> Error {
-        if !is_memory(&error) {
-            return error;
-        }
-        let Chains { name, memory_bytes, .. } = &self.chains;
-        let users = self.table.len();
+        exhausted(error, &self.chains, &self.budget, self.table.len())
+    }
+}
+
+/// Makes an error that says which memory is exhausted, if it is that: the one of chains, or all of the pipeline's.
+fn exhausted(error: Error, chains: &Chains, own: &MemoryBudget, users: u64) -> Error {
+    let ErrorKind::Memory { needs, reserved, limit } = *error.kind() else { return error };
+    let Chains { name, memory_bytes, .. } = chains;
+    let bytes = own.reserved();
+    if bytes.saturating_add(needs) > *memory_bytes {
         let expected = "more, or chains with fewer or younger touches";
         let got =
             format!("{memory_bytes} bytes in the chains \"{name}\", all in use by {users} users");
-        Error::argument("memory of chains", expected, got)
+        return Error::argument("memory of chains", expected, got);
     }
+    let expected = "more, or fewer groups, or chains with fewer or younger touches";
+    let got = format!(
+        "{limit} bytes, of which {reserved} are in use: {bytes} by the chains \"{name}\" of {users} users"
+    );
+    Error::argument("memory of groups and chains", expected, got)
 }
 
 fn is_memory(error: &Error) -> bool {

@@ -7,10 +7,10 @@ use super::{
     Value, Window, chain_touches, share,
 };
 use crate::{
-    error::{ErrorClass, Result},
+    error::{Error, ErrorClass, Result},
     key::Seed,
     run::Run as _,
-    work::{Random as _, SeededRandom},
+    work::{MemoryBudget, Random as _, SeededRandom},
 };
 use std::{
     collections::BTreeMap,
@@ -687,14 +687,34 @@ struct One {
 
 impl One {
     fn new(chains: Chains) -> One {
+        One::within(&MemoryBudget::unlimited(), chains)
+    }
+
+    /// Starts with memory of a budget.
+    fn within(memory: &MemoryBudget, chains: Chains) -> One {
         let to = Collected::default();
         let sink: Box<dyn Sink> = Box::new(Collector { place: (0, 0), to: to.clone() });
         let summaries = vec![(summaries().remove(0), sink)];
         let chains = vec![Attribution { chains, summaries, dump: None }];
-        let options = PipelineOptions { chains, ..PipelineOptions::default() };
+        let memory = memory.clone();
+        let options = PipelineOptions { chains, memory, ..PipelineOptions::default() };
         let pipeline =
             Pipeline::start(&fields(), vec![Box::new(Parse)], Vec::new(), options).unwrap();
         One { pipeline, to }
+    }
+
+    /// Pushes views of other users, one after the other, until the pipeline fails; returns the error and the number of
+    /// users.
+    fn fail(&self) -> (Error, u64) {
+        let input = self.pipeline.input();
+        let failed = (0..200_000).find_map(|i| {
+            let pushed = input.batch().and_then(|mut batch| {
+                batch.push(format!("{i};user{i};view;ads;0;").as_bytes());
+                input.push(batch, None)
+            });
+            pushed.err().map(|error| (error, i))
+        });
+        failed.expect("so many users need more memory")
     }
 
     fn push(&self, frame: &str) {
@@ -821,15 +841,7 @@ fn old_chains_are_removed_and_make_room_for_others() {
 fn memory_that_is_exhausted_is_an_error_that_says_so() {
     let chains = Chains { memory_bytes: 1 << 20, ..linear(1_000_000, 10, 0) };
     let one = One::new(chains);
-    let input = one.pipeline.input();
-    let failed = (0..200_000).find_map(|i| {
-        let pushed = input.batch().and_then(|mut batch| {
-            batch.push(format!("{i};user{i};view;ads;0;").as_bytes());
-            input.push(batch, None)
-        });
-        pushed.err()
-    });
-    let message = failed.expect("so many users need more memory").to_string();
+    let message = one.fail().0.to_string();
     let expected = "memory of chains is 1048576 bytes in the chains \"linear\", all in use by ";
     assert!(message.starts_with(expected), "{message}");
     assert!(
@@ -837,6 +849,67 @@ fn memory_that_is_exhausted_is_an_error_that_says_so() {
         "{message}"
     );
     assert!(one.pipeline.finish().is_err());
+}
+
+/// Chains that may have more memory by themselves have no more than the pipeline has.
+#[test]
+fn chains_are_in_the_memory_of_the_pipeline() {
+    let memory = MemoryBudget::new(3 << 20);
+    let chains = || linear(1_000_000, 10, 0);
+    let (first, second) = (One::within(&memory, chains()), One::within(&memory, chains()));
+    first.touch(0, "ads");
+    first.buy(0);
+    first.chain();
+    second.chain();
+    let stats = [&first, &second].map(|one| one.pipeline.stats().chains.remove(0));
+    let groups: u64 = stats[0].summaries.iter().map(|summary| summary.open_bytes).sum();
+    let bytes: u64 = stats.iter().map(|stats| stats.bytes).sum();
+    assert!(groups > 0 && stats.iter().all(|stats| stats.bytes > 0), "{stats:?}");
+    // Groups are reserved in steps.
+    assert!((bytes + groups..bytes + groups + (128 << 10)).contains(&memory.reserved()));
+
+    let (error, users) = second.fail();
+    let message = error.to_string();
+    let expected = "memory of groups and chains is 3145728 bytes, of which ";
+    assert!(message.starts_with(expected) && users > 5000, "{message}");
+    assert!(message.contains("by the chains \"linear\" of "), "{message}");
+    assert!(memory.reserved() <= 3 << 20 && second.pipeline.finish().is_err());
+    // The memory of a pipeline that has ended is free for others, and theirs goes on.
+    assert_eq!(first.chain().as_deref(), Some("0:ads"));
+    let third = One::within(&memory, chains());
+    third.touch(0, "mail");
+    assert_eq!(third.chain().as_deref(), Some("0:mail"));
+    third.end();
+    first.end();
+    assert_eq!(memory.reserved(), 0);
+}
+
+/// The groups of credits get what chains leave; events without room for a group are counted.
+#[test]
+fn groups_have_the_memory_that_chains_leave() {
+    let memory = MemoryBudget::new(1 << 20);
+    let one = One::within(&memory, linear(1_000_000, 10, 0));
+    one.touch(0, "ads");
+    one.chain();
+    let others = memory.reserve((1 << 20) - memory.reserved()).unwrap();
+    one.buy(0);
+    let (credits, stats) = one.end();
+    assert!(credits.is_empty(), "{credits:?}");
+    assert_eq!((stats.conversions, stats.summaries[0].no_group), (1, 1));
+    drop(others);
+    assert_eq!(memory.reserved(), 0);
+}
+
+/// Without the memory for empty chains, a pipeline does not start, and says why.
+#[test]
+fn a_pipeline_without_memory_for_its_chains_does_not_start() {
+    let memory = MemoryBudget::new(10_000);
+    let dump = None;
+    let chains = vec![Attribution { chains: linear(1000, 10, 0), summaries: Vec::new(), dump }];
+    let options = PipelineOptions { memory: memory.clone(), ..PipelineOptions::default() };
+    let refused = start_with(chains, 1, options).unwrap_err().to_string();
+    assert!(refused.starts_with("memory of groups and chains is 10000 bytes"), "{refused}");
+    assert_eq!(memory.reserved(), 0);
 }
 
 /// Gives each touch the part that is its channel as a number, or too few parts.

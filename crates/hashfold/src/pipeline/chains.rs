@@ -75,7 +75,8 @@ pub struct Chains {
     pub restarts: bool,
     /// The models, with different names.
     pub models: Vec<Arc<dyn Model>>,
-    /// Maximum memory of all chains, in bytes. When it is exhausted, the pipeline ends with an error.
+    /// Maximum memory of all chains, in bytes, a part of the [memory](super::PipelineOptions::memory) of the pipeline. When
+    /// either is exhausted, the pipeline ends with an error.
     pub memory_bytes: u64,
     /// Time between two dumps, in milliseconds: a dump is made when the clock of the stream passes a multiple of it
     /// since 1970.

@@ -62,8 +62,9 @@ pub struct PipelineOptions {
     pub checkpoint: Option<Checkpoint>,
     /// The receiver of frames that are no events; they are only counted without one.
     pub rejected: Option<Box<dyn RejectedSink>>,
-    /// The budget of the memory of groups in windows that are open or being handed over. An event that needs more than is
-    /// left is counted as one without a group: one of a new group, or one that lets the state of a column grow.
+    /// The budget of the memory of groups in windows that are open or being handed over, and of chains. An event that needs
+    /// more than is left for a group is counted as one without a group: one of a new group, or one that lets the state of a
+    /// column grow. If there is not enough for a chain when old chains are removed, the pipeline ends with an error.
     pub memory: MemoryBudget,
     /// The environment, for random numbers and for the time that workers are busy.
     pub env: Env,

@@ -7,7 +7,8 @@ use std::sync::{
 };
 
 /// A limit of memory that several parts of a process share. Each reserves memory before it takes it, and is
-/// refused if the limit would be exceeded. Clones are the same budget.
+/// refused if the limit would be exceeded. Clones are the same budget. A budget can be [part](MemoryBudget::part) of
+/// another one.
 ///
 /// ```
 /// use hashfold::work::MemoryBudget;
@@ -25,6 +26,32 @@ pub struct MemoryBudget(Arc<Counts>);
 struct Counts {
     limit: u64,
     reserved: AtomicU64,
+    /// The budget that this one is a part of.
+    whole: Option<Arc<Counts>>,
+}
+
+impl Counts {
+    /// Reserves memory here and in the budgets that this one is a part of, or nowhere.
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        let limit = self.limit;
+        let more = |reserved: u64| reserved.checked_add(bytes).filter(|sum| *sum <= limit);
+        if let Err(reserved) = self.reserved.fetch_update(Relaxed, Relaxed, more) {
+            return Err(ErrorKind::Memory { needs: bytes, reserved, limit }.into());
+        }
+        let whole = self.whole.as_ref().map_or(Ok(()), |whole| whole.reserve(bytes));
+        if whole.is_err() {
+            self.reserved.fetch_sub(bytes, Relaxed);
+        }
+        whole
+    }
+
+    /// Gives memory back, here and in the budgets that this one is a part of.
+    fn free(&self, bytes: u64) {
+        self.reserved.fetch_sub(bytes, Relaxed);
+        if let Some(whole) = &self.whole {
+            whole.free(bytes);
+        }
+    }
 }
 
 /// Memory that was reserved in a [`MemoryBudget`]; dropping this gives it back.
@@ -38,7 +65,25 @@ pub struct Reserved {
 impl MemoryBudget {
     /// Makes a budget of this number of bytes.
     pub fn new(limit: u64) -> MemoryBudget {
-        MemoryBudget(Arc::new(Counts { limit, reserved: AtomicU64::new(0) }))
+        MemoryBudget(Arc::new(Counts { limit, reserved: AtomicU64::new(0), whole: None }))
+    }
+
+    /// Makes a budget of a part of this one: at most `limit` bytes, which are reserved in both.
+    ///
+    /// ```
+    /// use hashfold::work::MemoryBudget;
+    ///
+    /// let whole = MemoryBudget::new(100);
+    /// let part = whole.part(60);
+    /// let index = part.reserve(50).unwrap();
+    /// assert!(part.reserve(20).is_err() && whole.reserve(60).is_err());
+    /// drop(index);
+    /// let others = whole.reserve(90).unwrap();
+    /// assert!(part.reserve(20).is_err());
+    /// ```
+    pub fn part(&self, limit: u64) -> MemoryBudget {
+        let whole = Some(self.0.clone());
+        MemoryBudget(Arc::new(Counts { limit, reserved: AtomicU64::new(0), whole }))
     }
 
     /// Makes a budget that refuses nothing.
@@ -54,17 +99,9 @@ impl MemoryBudget {
     /// Reserves memory.
     ///
     /// # Errors
-    /// `Memory` if the limit would be exceeded; nothing is reserved then.
+    /// `Memory` if the limit, or that of a budget that this one is a part of, would be exceeded; nothing is reserved then.
     pub fn reserve(&self, bytes: u64) -> Result<Reserved> {
-        let counts = &self.0;
-        let more = |reserved: u64| reserved.checked_add(bytes).filter(|sum| *sum <= counts.limit);
-        match counts.reserved.fetch_update(Relaxed, Relaxed, more) {
-            Ok(_) => Ok(Reserved { counts: counts.clone(), bytes }),
-            Err(reserved) => {
-                let limit = counts.limit;
-                Err(ErrorKind::Memory { needs: bytes, reserved, limit }.into())
-            }
-        }
+        self.0.reserve(bytes).map(|()| Reserved { counts: self.0.clone(), bytes })
     }
 }
 
@@ -74,12 +111,9 @@ impl Reserved {
     /// # Errors
     /// `Memory` if the limit would be exceeded; nothing is changed then.
     pub fn resize(&mut self, bytes: u64) -> Result<()> {
-        if let Some(more) = bytes.checked_sub(self.bytes) {
-            let mut added = MemoryBudget(self.counts.clone()).reserve(more)?;
-            // From here on, this reservation gives the bytes back.
-            added.bytes = 0;
-        } else {
-            self.counts.reserved.fetch_sub(self.bytes - bytes, Relaxed);
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.counts.reserve(more)?,
+            None => self.counts.free(self.bytes - bytes),
         }
         self.bytes = bytes;
         Ok(())
@@ -88,7 +122,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.counts.reserved.fetch_sub(self.bytes, Relaxed);
+        self.counts.free(self.bytes);
     }
 }
 
@@ -122,18 +156,44 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_reserve_at_once_stay_below_the_limit() {
-        let budget = MemoryBudget::new(1000);
-        let count = || {
-            let all: Vec<_> = (0..1000).map_while(|_| budget.reserve(7).ok()).collect();
-            assert!(budget.reserved() <= 1000);
-            all.len()
+    fn what_is_reserved_in_a_part_is_reserved_in_the_whole() {
+        let whole = MemoryBudget::new(100);
+        let [first, second] = [80, 70].map(|limit| whole.part(limit));
+        let mut most = first.reserve(60).unwrap();
+        let is_refused_by = |refused: Result<Reserved>, is_limit: u64, is_reserved: u64| {
+            let refused = refused.unwrap_err();
+            let ErrorKind::Memory { reserved, limit, .. } = *refused.kind() else {
+                panic!("{refused}")
+            };
+            assert_eq!((limit, reserved), (is_limit, is_reserved));
         };
-        let most = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).max()
-        });
-        assert!(most <= Some(142));
-        assert_eq!(budget.reserved(), 0);
+        is_refused_by(first.reserve(30), 80, 60);
+        is_refused_by(second.reserve(50), 100, 60);
+        // What the whole refuses is not reserved in the part.
+        assert_eq!([&whole, &first, &second].map(MemoryBudget::reserved), [60, 60, 0]);
+        most.resize(30).unwrap();
+        let rest = second.reserve(70).unwrap();
+        assert!(most.resize(31).is_err());
+        assert_eq!([&whole, &first, &second].map(MemoryBudget::reserved), [100, 30, 70]);
+        drop((most, rest));
+        assert_eq!([&whole, &first, &second].map(MemoryBudget::reserved), [0; 3]);
+    }
+
+    #[test]
+    fn threads_that_reserve_at_once_stay_below_the_limit() {
+        let whole = MemoryBudget::new(1000);
+        for budget in [whole.clone(), whole.part(2000)] {
+            let count = || {
+                let all: Vec<_> = (0..1000).map_while(|_| budget.reserve(7).ok()).collect();
+                assert!(whole.reserved() <= 1000);
+                all.len()
+            };
+            let most = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).max()
+            });
+            assert!(most <= Some(142));
+            assert_eq!((budget.reserved(), whole.reserved()), (0, 0));
+        }
     }
 }
