@@ -16,7 +16,7 @@
 //! which of them it has seen; a history without a cycle is serializable whatever decided it.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
     fmt,
 };
 
@@ -226,8 +226,8 @@ impl Graph {
         let mut queue = VecDeque::from([start]);
         while let Some(node) = queue.pop_front() {
             for &(to, edge) in &self.0[node] {
-                if !reached.contains_key(&to) {
-                    reached.insert(to, (node, edge));
+                if let Entry::Vacant(place) = reached.entry(to) {
+                    place.insert((node, edge));
                     queue.push_back(to);
                 }
             }
