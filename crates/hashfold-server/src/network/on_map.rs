@@ -284,7 +284,13 @@ fn change_with_filters(
         return Err(WRONG_TYPE.into());
     }
     let _turns = match turns {
-        Turns::Take(turns) => turns.alone(turn_groups(found.command, &arguments)),
+        Turns::Take(turns) => {
+            // Makers of filters have their turns while they wait for the map's thread.
+            unit.pause()?;
+            let turns = turns.alone(turn_groups(found.command, &arguments));
+            unit.go_on();
+            turns
+        }
         Turns::Taken => Vec::new(),
     };
     let mut filters = FilterEdit::new(keys.space.clone());
