@@ -466,6 +466,12 @@ impl View {
         }
     }
 
+    /// Whether clients get stored values as they are.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.schema.form == Form::Plain
+    }
+
     /// Appends a stored value as clients get it: the bytes of a single column, or several columns as a
     /// JSON object.
     ///
