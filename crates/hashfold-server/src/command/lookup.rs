@@ -182,7 +182,7 @@ fn part(arguments: &Arguments<'_>) -> Result<Lookup, String> {
 fn usage(arguments: &Arguments<'_>) -> Result<Lookup, String> {
     match arguments.len() {
         3 => Ok(Lookup::Usage),
-        5 if arguments.is(3, "samples") => arguments.integer(4).map(|_| Lookup::Usage),
+        5 if arguments.is(3, "samples") && arguments.integer(4)? >= 0 => Ok(Lookup::Usage),
         _ => Err(SYNTAX_ERROR.into()),
     }
 }
