@@ -2,7 +2,7 @@
 
 use crate::{
     command::{Arguments, Found, TABLE},
-    data::{DataSet, FilterKey, Space, View, Watch},
+    data::{DataSet, FilterKey, ServedMemory, Space, View, Watch},
     session::Session,
 };
 use std::{
@@ -248,12 +248,26 @@ impl Watched {
 
 /// The views that a transaction has read: it reads each data set in one version.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pins(RefCell<Vec<(Arc<DataSet>, Arc<View>)>>);
+pub(crate) struct Pins {
+    views: RefCell<Vec<(Arc<DataSet>, Arc<View>)>>,
+    /// The data sets in memory beside which nothing runs.
+    alone: Vec<Arc<ServedMemory>>,
+}
 
 impl Pins {
+    /// Begins a transaction beside which nothing runs on some data sets in memory.
+    pub(crate) fn new(alone: Vec<Arc<ServedMemory>>) -> Pins {
+        Pins { views: RefCell::default(), alone }
+    }
+
+    /// Whether nothing runs beside the transaction on the data set in memory of a view.
+    pub(crate) fn is_alone(&self, view: &View) -> bool {
+        view.memory().is_some_and(|it| self.alone.iter().any(|other| Arc::ptr_eq(it, other)))
+    }
+
     /// Shows a map with the changes of the transaction so far.
     pub(crate) fn show(&self, data: &Arc<DataSet>, view: View) {
-        let mut pinned = self.0.borrow_mut();
+        let mut pinned = self.views.borrow_mut();
         pinned.retain(|(known, _)| !Arc::ptr_eq(known, data));
         pinned.push((data.clone(), Arc::new(view)));
     }
@@ -264,7 +278,7 @@ impl Pins {
     /// The errors of [`Space::view`].
     pub(crate) fn view_of(&self, space: &Space) -> Result<Option<Arc<View>>, String> {
         let Some(data) = space.data() else { return Ok(None) };
-        let mut pinned = self.0.borrow_mut();
+        let mut pinned = self.views.borrow_mut();
         if let Some((_, view)) = pinned.iter().find(|(known, _)| Arc::ptr_eq(known, data)) {
             return Ok(Some(view.clone()));
         }

@@ -260,6 +260,11 @@ impl FilterEdit {
         !self.changes.is_empty()
     }
 
+    /// Whether a filter gets another key.
+    pub(crate) fn renames(&self) -> bool {
+        self.changes.iter().any(|change| matches!(change, FilterChange::Rename { .. }))
+    }
+
     /// Makes the changes.
     ///
     /// # Errors

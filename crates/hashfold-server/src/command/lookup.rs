@@ -134,6 +134,29 @@ pub(crate) enum Lookup {
     Sketches(sketch::Asked),
 }
 
+/// The bytes of a value that the reply to a lookup depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// None, nor how many there are: only whether there is a value.
+    Nothing,
+    /// None, but how many there are.
+    Size,
+    /// Those from the first to the last, and how many there are; negative numbers count from the end.
+    Part(i64, i64),
+    All,
+}
+
+impl Needs {
+    /// Returns the range of the bytes in a value of this size.
+    pub(crate) fn range(self, size: usize) -> Range<usize> {
+        match self {
+            Needs::Nothing | Needs::Size => 0..0,
+            Needs::Part(first, last) => range(first, last, size),
+            Needs::All => 0..size,
+        }
+    }
+}
+
 /// How the expiry of a key is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expiry {
@@ -159,7 +182,7 @@ fn part(arguments: &Arguments<'_>) -> Result<Lookup, String> {
 fn usage(arguments: &Arguments<'_>) -> Result<Lookup, String> {
     match arguments.len() {
         3 => Ok(Lookup::Usage),
-        5 if arguments.is(3, "samples") => arguments.integer(4).map(|_| Lookup::Usage),
+        5 if arguments.is(3, "samples") && arguments.integer(4)? >= 0 => Ok(Lookup::Usage),
         _ => Err(SYNTAX_ERROR.into()),
     }
 }
@@ -168,7 +191,7 @@ fn usage(arguments: &Arguments<'_>) -> Result<Lookup, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     Absent,
-    /// The bytes that clients get.
+    /// The bytes that clients get, as far as the lookup needs them.
     Present(&'a [u8]),
     /// The key is a filter, of this type.
     Filter(&'static str),
@@ -187,15 +210,27 @@ pub(crate) trait Values {
     /// Returns the value of a key.
     fn value(&self, i: usize) -> Value<'_>;
 
+    /// Returns the size of the value of a key as clients get it, in bytes; 0 if the lookup does not need it, or there is no
+    /// value.
+    fn size(&self, i: usize) -> usize;
+
     /// Returns the time at which a key expires, and the time now, in milliseconds since 1970. Keys of maps and
     /// filters may expire.
     fn expiry(&self, i: usize) -> (Option<u64>, u64);
 }
 
 impl Lookup {
-    /// Whether the reply depends on the value, not only on whether there is one.
-    pub(crate) fn needs_values(self) -> bool {
-        !matches!(self, Lookup::Count | Lookup::Type | Lookup::Expiry(_) | Lookup::Fixed(_))
+    /// Returns the bytes of each value that the reply depends on.
+    pub(crate) fn needs(self) -> Needs {
+        match self {
+            Lookup::Count | Lookup::Type | Lookup::Expiry(_) | Lookup::Fixed(_) => Needs::Nothing,
+            Lookup::Size | Lookup::Usage => Needs::Size,
+            Lookup::Part(first, last) => Needs::Part(first, last),
+            Lookup::Encoding => Needs::Part(0, INTEGER_BYTES_MAX as i64 - 1),
+            Lookup::Get | Lookup::GetAll | Lookup::Dump | Lookup::Lcs(_) | Lookup::Sketches(_) => {
+                Needs::All
+            }
+        }
     }
 
     /// Whether the lookup depends on one value and nothing else, so that it can be answered beside changes.
@@ -251,13 +286,12 @@ impl Lookup {
                 reply.integer(number.parse().unwrap_or(0));
             }
             (Value::Absent, _) => reply.null(),
-            (Value::Present(value), Lookup::Size) => reply.integer(value.len() as i64),
-            (Value::Present(value), Lookup::Part(first, last)) => {
-                reply.bulk(&value[range(first, last, value.len())]);
+            (Value::Present(_), Lookup::Size) => reply.integer(values.size(0) as i64),
+            (Value::Present(start), Lookup::Encoding) => {
+                reply.bulk(encoding(start, values.size(0)).as_bytes());
             }
-            (Value::Present(value), Lookup::Encoding) => reply.bulk(encoding(value).as_bytes()),
-            (Value::Present(value), Lookup::Usage) => {
-                reply.integer((values.key(0).len() + value.len()) as i64);
+            (Value::Present(_), Lookup::Usage) => {
+                reply.integer((values.key(0).len() + values.size(0)) as i64);
             }
             (Value::Present(value), Lookup::Dump) => reply.bulk(&rdb::dump(value)),
             (Value::Filter(_), Lookup::Dump) => {
@@ -309,10 +343,13 @@ fn range(first: i64, last: i64, len: usize) -> Range<usize> {
 /// Maximum size of a value that Redis stores beside its header, in bytes.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
-/// Returns the encoding that Redis would choose for a value.
-fn encoding(value: &[u8]) -> &'static str {
-    match value.len() {
-        0..=20 if crate::protocol::number(value).is_some() => "int",
+/// Maximum size of a value that Redis stores as an integer, in bytes.
+const INTEGER_BYTES_MAX: usize = 20;
+
+/// Returns the encoding that Redis would choose for a value with these first bytes and this size.
+fn encoding(start: &[u8], size: usize) -> &'static str {
+    match size {
+        0..=INTEGER_BYTES_MAX if crate::protocol::number(start).is_some() => "int",
         0..=EMBEDDED_BYTES_MAX => "embstr",
         _ => "raw",
     }
@@ -346,9 +383,10 @@ mod tests {
     #[test]
     fn encodings_are_those_of_redis() {
         for (value, expected) in [("12", "int"), ("-7", "int"), ("012", "embstr"), ("", "embstr")] {
-            assert_eq!(encoding(value.as_bytes()), expected);
+            assert_eq!(encoding(value.as_bytes(), value.len()), expected);
         }
-        assert_eq!(encoding(&[b'a'; 44]), "embstr");
-        assert_eq!(encoding(&[b'1'; 45]), "raw");
+        assert_eq!(encoding(&[b'a'; 20], 44), "embstr");
+        assert_eq!(encoding(&[b'1'; 20], 21), "embstr");
+        assert_eq!(encoding(&[b'1'; 20], 45), "raw");
     }
 }

@@ -44,7 +44,7 @@ pub(crate) use self::{
         inside,
     },
     keyspace::type_of,
-    lookup::{Lookup, Value, Values},
+    lookup::{Lookup, Needs, Value, Values},
     rules::CommandSet,
     table::{Found, TABLE},
     transaction::watch,

@@ -2,7 +2,7 @@
 
 use super::{
     filter::{Duplicates, FilterKey},
-    home::{FilterHome, MakeError},
+    home::{Admit, FilterHome, MakeError},
     load::LoadError,
     set::DataSet,
     view::View,
@@ -80,36 +80,38 @@ impl Space {
         named.chain(made).collect()
     }
 
-    /// Makes a filter.
+    /// Makes a filter, which becomes visible when `admit` says so.
     ///
     /// # Errors
-    /// There is one of this name, the user may make none, or it cannot be made.
+    /// The key is a filter or a string, the user may make none, or it cannot be made.
     pub(crate) fn make_filter(
         &self,
         key: &[u8],
         options: FilterOptions,
+        admit: Admit<'_>,
     ) -> Result<Arc<FilterKey>, MakeError> {
         if self.filter(key).is_some() {
             return Err(MakeError::Exists);
         }
-        self.home.as_ref().ok_or(MakeError::NoHome)?.make(key, options)
+        self.home.as_ref().ok_or(MakeError::NoHome)?.make(key, options, admit)
     }
 
-    /// Takes a piece of a filter that is loaded.
+    /// Takes a piece of a filter that is loaded. The filter becomes visible when `admit` says so.
     ///
     /// # Errors
-    /// There is a filter of this name, the user may make none, or the piece is not the next one.
+    /// The key is a filter or a string, the user may make none, or the piece is not the next one.
     pub(crate) fn load_filter(
         &self,
         key: &[u8],
         duplicates: Duplicates,
         piece: (i64, &[u8]),
         now: Duration,
+        admit: Admit<'_>,
     ) -> Result<(), LoadError> {
         if self.filter(key).is_some() {
             return Err(LoadError::Make(MakeError::Exists));
         }
         let home = self.home.as_ref().ok_or(LoadError::Make(MakeError::NoHome))?;
-        home.load(key, duplicates, piece, now)
+        home.load(key, duplicates, piece, now, admit)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     latency::Latency,
-    map::{Changes, ServedMap},
+    map::{BetweenBatches, Changes, ServedMap},
     memory::ServedMemory,
 };
 use hashfold::{
@@ -50,6 +50,14 @@ pub(crate) enum Reading<'a> {
     Alone {
         _lock: RwLockWriteGuard<'a, ()>,
     },
+}
+
+/// The lock that keeps strings from being put: none, unless it is that of a map or of a data set in memory.
+#[derive(Debug)]
+enum NoPuts<'a> {
+    Free,
+    OfMap { _lock: BetweenBatches<'a> },
+    InMemory { _lock: RwLockWriteGuard<'a, ()> },
 }
 
 #[derive(Debug)]
@@ -308,6 +316,46 @@ impl View {
         }
     }
 
+    /// Whether a key has a value, perhaps one of a transaction that the map does not have yet.
+    ///
+    /// # Errors
+    /// Damage of the block that the key is in.
+    pub(crate) fn has_key(&self, key: &[u8]) -> Result<bool> {
+        if let Source::Map(_, changes) = &self.source {
+            match changes.keys.get(key) {
+                Some(is_there) => return Ok(*is_there),
+                None if changes.is_cleared => return Ok(false),
+                None => {}
+            }
+        }
+        let mut is_there = false;
+        self.get_with(key, &mut |value| is_there = value.is_some())?;
+        Ok(is_there)
+    }
+
+    /// Calls `act` if a key has no value, and gets none meanwhile. Returns whether it has called it. `is_alone` says that
+    /// the caller keeps all other commands on a data set in memory from running.
+    ///
+    /// # Errors
+    /// Damage of the block that the key is in.
+    pub(crate) fn act_unless_string(
+        &self,
+        key: &[u8],
+        is_alone: bool,
+        act: &mut dyn FnMut(),
+    ) -> Result<bool> {
+        let _no_puts = match &self.source {
+            Source::Map(map, _) => NoPuts::OfMap { _lock: map.between_batches() },
+            Source::Memory(memory) if !is_alone => NoPuts::InMemory { _lock: memory.begin_alone() },
+            Source::Table(_) | Source::Version(_) | Source::Memory(_) => NoPuts::Free,
+        };
+        let is_string = self.has_key(key)?;
+        if !is_string {
+            act();
+        }
+        Ok(!is_string)
+    }
+
     /// Calls `visit` with all keys.
     ///
     /// # Errors
@@ -416,6 +464,12 @@ impl View {
                 any_key_in_memory(memory, random).map_or(Ok(()), |key| visit(&key))
             }
         }
+    }
+
+    /// Whether clients get stored values as they are.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.schema.form == Form::Plain
     }
 
     /// Appends a stored value as clients get it: the bytes of a single column, or several columns as a

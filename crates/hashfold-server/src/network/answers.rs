@@ -8,7 +8,7 @@ use super::{
     exec::Executed,
     jobs::{AskedJob, Finished},
     on_map::{MapGroup, MapJob, MapRequest},
-    on_memory::{MemoryGroup, MemoryRequest},
+    on_memory::{MemoryGroup, MemoryRequest, Resources},
     redirect::ask,
 };
 use crate::{
@@ -100,7 +100,8 @@ impl EventLoop {
     /// Makes the changes of a group in memory, and writes the replies.
     fn change_in_memory(&mut self, group: &MemoryGroup) {
         let start = self.shared.now();
-        let replies = group.run(&self.shared.values);
+        let shared = &self.shared;
+        let replies = group.run(Resources { values: &shared.values, turns: &shared.turns });
         let took = self.shared.now().saturating_sub(start);
         let is_slow = self.shared.is_slow(took);
         // Requests of one command follow each other mostly: they are counted together.

@@ -3,7 +3,7 @@
 use super::{
     batch::{Batch, GroupId, Request},
     on_map::{KeyNames, MapRequest},
-    on_memory::MemoryRequest,
+    on_memory::{MemoryRequest, SeenFilters},
     target::{Target, refusal as write_refusal},
 };
 use crate::{
@@ -155,6 +155,8 @@ fn add_in_memory(
     batch: &mut Batch,
 ) -> Added {
     let Some(memory) = target.memory() else { return Added::Elsewhere };
+    // Before the look, so that no filter is missed.
+    let seen = target.space_with_filters().and_then(SeenFilters::now);
     if target.space_with_named_filters(asked.found.command, arguments).is_some() {
         return Added::Elsewhere;
     }
@@ -172,6 +174,7 @@ fn add_in_memory(
         protocol: session.protocol,
         is_silent: session.replies.silences(),
         is_named: target.is_named,
+        seen: seen.map(|seen| batch.memories[number].note_seen(seen)),
     };
     batch.memories[number].push(asked.found, arguments, request);
     Added::To(GroupId::Memory(number))

@@ -7,7 +7,7 @@ use super::{
     values::{Room, ValueMemory},
 };
 use crate::{
-    command::{Lookup, Value, Values},
+    command::{Lookup, Needs, Value, Values},
     data::{ServedMap, ServedMemory, View},
 };
 use hashfold::{Error, ErrorClass, ErrorKind};
@@ -243,10 +243,22 @@ impl Group {
         self.requests.iter().map(|request| request.keys.len()).max().unwrap_or(0)
     }
 
+    /// Returns what is needed of the value of each key; nothing if all are needed as a whole.
+    fn parts(&self) -> Vec<Part> {
+        let needs = |request: &Request| request.lookup.needs();
+        if self.requests.iter().all(|request| needs(request) == Needs::All) {
+            return Vec::new();
+        }
+        let mut parts = vec![Part { needs: Needs::All, size: 0 }; self.keys()];
+        for request in &self.requests {
+            parts[request.keys.clone()].fill(Part { needs: needs(request), size: 0 });
+        }
+        parts
+    }
+
     fn look_up_now(&self, memory: &Arc<ValueMemory>) -> Answers {
         let places = vec![Place::Absent; self.keys()];
-        let keeps = self.requests.iter().any(|request| request.lookup.needs_values());
-        let mut answers = Answers { places, keeps, ..Answers::default() };
+        let mut answers = Answers { places, parts: self.parts(), ..Answers::default() };
         let Some(view) = &self.view else { return answers.with_filters(&self.filters) };
         let keys: Vec<&[u8]> = (0..self.keys()).map(|i| self.key(i)).collect();
         let mut seen = vec![false; keys.len()];
@@ -279,8 +291,8 @@ pub(super) const TOO_LARGE: &str =
 /// The values of the keys of a group.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Whether any request needs the values, not only whether there are any.
-    keeps: bool,
+    /// What is needed of each value; empty if all are needed as a whole.
+    parts: Vec<Part>,
     /// The error reply if there was no room for a value.
     too_large: Option<String>,
     room: Room,
@@ -289,7 +301,15 @@ pub(super) struct Answers {
     errors: Vec<String>,
 }
 
-/// The place of a value.
+/// What is needed of a value.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    needs: Needs,
+    /// The size of the value as clients get it, in bytes.
+    size: usize,
+}
+
+/// The place of a value, or of the part of it that is needed.
 #[derive(Clone, Debug)]
 enum Place {
     Absent,
@@ -302,11 +322,38 @@ impl Answers {
     #[inline]
     fn put(&mut self, i: usize, view: &View, stored: Option<&[u8]>, memory: &Arc<ValueMemory>) {
         let Some(stored) = stored else { return };
-        let start = self.bytes.len();
-        if !self.keeps {
+        match self.parts.is_empty() {
+            true => self.keep(i, view, stored, memory),
+            false => self.put_part(i, view, stored, memory),
+        }
+    }
+
+    /// Keeps the part of a value that is needed.
+    fn put_part(&mut self, i: usize, view: &View, stored: &[u8], memory: &Arc<ValueMemory>) {
+        let (needs, start) = (self.parts[i].needs, self.bytes.len());
+        if needs == Needs::Nothing {
             self.places[i] = Place::At(start, start);
             return;
         }
+        if view.is_plain() {
+            self.parts[i].size = stored.len();
+            return self.keep(i, view, &stored[needs.range(stored.len())], memory);
+        }
+        // Clients get a row as text, whose size is known when all of it is there.
+        self.keep(i, view, stored, memory);
+        if let Place::At(start, end) = self.places[i] {
+            let part = needs.range(end - start);
+            self.parts[i].size = end - start;
+            self.bytes.copy_within(start + part.start..start + part.end, start);
+            self.bytes.truncate(start + part.len());
+            self.places[i] = Place::At(start, start + part.len());
+        }
+    }
+
+    /// Keeps a value.
+    #[inline]
+    fn keep(&mut self, i: usize, view: &View, stored: &[u8], memory: &Arc<ValueMemory>) {
+        let start = self.bytes.len();
         if start + stored.len() > self.room.bytes() && !self.make_room(stored.len(), memory) {
             return;
         }
@@ -409,6 +456,15 @@ impl Values for Answer<'_> {
             Place::At(start, end) => Value::Present(&answers.bytes[start..end]),
             Place::Filter(kind) => Value::Filter(kind),
             Place::Error(error) => Value::Failed(&answers.errors[error]),
+        }
+    }
+
+    fn size(&self, i: usize) -> usize {
+        let answers = self.answers;
+        match (&answers.places[self.keys.start + i], answers.parts.get(self.keys.start + i)) {
+            (_, Some(part)) => part.size,
+            (Place::At(start, end), None) => end - start,
+            (Place::Absent | Place::Filter(_) | Place::Error(_), None) => 0,
         }
     }
 

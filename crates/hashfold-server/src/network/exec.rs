@@ -154,7 +154,8 @@ impl Execution {
         (is_change(found.command) && target.changeable_memory().is_some()).then_some(target)
     }
 
-    /// Returns the data sets in memory that the commands are about, each once, in an order that all transactions have.
+    /// Returns the data sets in memory that the commands are about, each once, in an order that all transactions have:
+    /// if there are any, also the one beside whose strings the commands make filters.
     fn memories(&self) -> Vec<Arc<ServedMemory>> {
         let calls = self.transaction.commands().filter(|(found, _)| is_of_data(*found));
         let memories = calls.filter_map(|(found, arguments)| {
@@ -162,6 +163,14 @@ impl Execution {
             target.memory().cloned()
         });
         let mut memories: Vec<_> = memories.collect();
+        let is_of_filters = |(found, arguments): (Found, Arguments<'_>)| {
+            matches!(found.command.run, Run::Job(_))
+                && found.command.keys.count(arguments.len()) > 0
+        };
+        if !memories.is_empty() && self.transaction.commands().any(is_of_filters) {
+            let view = self.session.view().ok().flatten();
+            memories.extend(view.and_then(|view| view.memory().cloned()));
+        }
         memories.sort_by_key(|memory| Arc::as_ptr(memory).addr());
         memories.dedup_by(|a, b| Arc::ptr_eq(a, b));
         memories
@@ -208,16 +217,21 @@ impl Execution {
     }
 
     /// Runs the commands, those on a map in `unit`. If a key that is watched has changed, it runs none.
-    pub(super) fn run(self, unit: Option<&mut Unit<'_>>) -> Executed {
-        let memories = self.memories();
+    pub(super) fn run(self, mut unit: Option<&mut Unit<'_>>) -> Executed {
+        let (memories, groups) = (self.memories(), filter_groups(&self.session, &self.transaction));
+        // Makers of filters wait for the map's thread while they have what it waits for here.
+        let waits = !groups.is_empty() || !memories.is_empty();
+        if let Some(Err(error)) = unit.as_mut().filter(|_| waits).map(|unit| unit.pause()) {
+            return self.refuse(&error);
+        }
         let Execution { shared, session, transaction, watched, begun } = self;
-        let _turns = shared.turns.alone(filter_groups(&session, &transaction));
+        let _turns = shared.turns.alone(groups);
         let alone = memories.iter().map(|memory| (memory, memory.begin_alone())).collect();
         let alone = AloneInMemory(alone);
         let (output, notes, reads) = (Vec::new(), Vec::new(), Vec::new());
         let room = Room::default();
         let mut executed = Executed { begun, session, output, room, notes, reads };
-        executed.session.pins = Some(Pins::default());
+        executed.session.pins = Some(Pins::new(memories.clone()));
         let now_ms = unit.as_ref().map_or(0, |unit| unit.now_ms());
         let is_changed = watched.has_changed(&executed.session, now_ms);
         let mut reply = Reply::new(&mut executed.output, executed.session.protocol);
@@ -225,9 +239,13 @@ impl Execution {
             reply.null_array();
         } else {
             reply.array(transaction.count());
-            executed.run_all(&shared, &transaction, unit, &alone);
+            executed.run_all(&shared, &transaction, unit.as_deref_mut(), &alone);
         }
         executed.session.pins = None;
+        // Before the turns end: the changes of the unit are not written.
+        if let Some(unit) = unit.filter(|_| waits) {
+            unit.go_on();
+        }
         executed
     }
 

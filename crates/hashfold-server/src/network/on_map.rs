@@ -284,7 +284,13 @@ fn change_with_filters(
         return Err(WRONG_TYPE.into());
     }
     let _turns = match turns {
-        Turns::Take(turns) => turns.alone(turn_groups(found.command, &arguments)),
+        Turns::Take(turns) => {
+            // Makers of filters have their turns while they wait for the map's thread.
+            unit.pause()?;
+            let turns = turns.alone(turn_groups(found.command, &arguments));
+            unit.go_on();
+            turns
+        }
         Turns::Taken => Vec::new(),
     };
     let mut filters = FilterEdit::new(keys.space.clone());
@@ -313,14 +319,15 @@ fn look_up(
             (Some(filter), _) => One::Filter(filter),
             (None, Err(error)) => One::Failed(error),
             (None, Ok(None)) => One::Absent,
-            (None, Ok(Some(value))) if lookup.needs_values() => One::Present(value.clone()),
-            (None, Ok(Some(Expiring { expires_at, .. }))) => {
-                One::Present(Expiring { value: Vec::new(), expires_at: *expires_at })
-            }
+            (None, Ok(Some(Expiring { value, expires_at }))) => One::Present {
+                part: value[lookup.needs().range(value.len())].to_vec(),
+                size: value.len(),
+                expires_at: *expires_at,
+            },
         };
         match &one {
             One::Absent => done.misses += 1,
-            One::Present(value) => bytes += value.value.len(),
+            One::Present { part, .. } => bytes += part.len(),
             One::Filter(_) | One::Failed(_) => {}
         }
         if i > 0 && bytes > VALUES_BYTES_MAX {
@@ -343,8 +350,12 @@ struct UnitValues<'a> {
 /// What was found for a key.
 enum One {
     Absent,
-    /// Without its bytes, if the lookup does not need them.
-    Present(Expiring),
+    /// The bytes that the lookup needs of a value, and the size of the value.
+    Present {
+        part: Vec<u8>,
+        size: usize,
+        expires_at: Option<u64>,
+    },
     Filter(FoundFilter),
     Failed(String),
 }
@@ -361,15 +372,22 @@ impl Values for UnitValues<'_> {
     fn value(&self, i: usize) -> Value<'_> {
         match &self.found[i] {
             One::Absent => Value::Absent,
-            One::Present(value) => Value::Present(&value.value),
+            One::Present { part, .. } => Value::Present(part),
             One::Filter(filter) => Value::Filter(filter.kind),
             One::Failed(error) => Value::Failed(error),
         }
     }
 
+    fn size(&self, i: usize) -> usize {
+        match &self.found[i] {
+            One::Present { size, .. } => *size,
+            One::Absent | One::Filter(_) | One::Failed(_) => 0,
+        }
+    }
+
     fn expiry(&self, i: usize) -> (Option<u64>, u64) {
         match &self.found[i] {
-            One::Present(value) => (value.expires_at, self.now_ms),
+            One::Present { expires_at, .. } => (*expires_at, self.now_ms),
             One::Filter(filter) => filter.expiry,
             One::Absent | One::Failed(_) => (None, self.now_ms),
         }

@@ -5,13 +5,16 @@ use super::{
     values::{Room, ValueMemory},
 };
 use crate::{
-    command::{Arguments, FilterEdit, Found, Run, WRONG_TYPE, Work, inside, replaces},
-    data::{MemoryUnit, ServedMemory, TOO_LONG, memory_write_failed},
+    command::{Arguments, FilterEdit, Found, Run, WRONG_TYPE, Work, inside, replaces, turn_groups},
+    data::{FilterTurns, MemoryUnit, ServedMemory, Space, TOO_LONG, memory_write_failed},
     protocol::{Protocol, Reply},
     transaction::Calls,
 };
 use hashfold::{Error, memory::Slot, run::VALUE_BYTES_MAX};
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, RwLockWriteGuard},
+};
 
 /// Requests of connections of one event loop that change one data set in memory.
 #[derive(Debug)]
@@ -19,6 +22,28 @@ pub(super) struct MemoryGroup {
     pub(super) memory: Arc<ServedMemory>,
     pub(super) requests: Vec<MemoryRequest>,
     calls: Calls,
+    /// What the requests have seen of filters, each space once.
+    seen: Vec<SeenFilters>,
+}
+
+/// The filters of a space at the moment at which keys were looked for among them.
+#[derive(Debug)]
+pub(super) struct SeenFilters {
+    space: Arc<Space>,
+    /// Number of times that keys had become filters.
+    shown: u64,
+}
+
+impl SeenFilters {
+    /// Returns what is there now, if keys of the space may become filters.
+    pub(super) fn now(space: &Arc<Space>) -> Option<(&Arc<Space>, u64)> {
+        space.home().map(|home| (space, home.shown()))
+    }
+
+    /// Whether keys have become filters since.
+    fn are_more(&self) -> bool {
+        self.space.home().is_some_and(|home| home.shown() != self.shown)
+    }
 }
 
 /// The request of a connection.
@@ -32,6 +57,15 @@ pub(super) struct MemoryRequest {
     pub(super) is_silent: bool,
     /// Whether its keys name their space, as in `people:{4711}`.
     pub(super) is_named: bool,
+    /// The place of what it has seen of filters, if its keys may become some.
+    pub(super) seen: Option<usize>,
+}
+
+/// What the replies of requests that run alone take, and which commands on filters wait for them.
+#[derive(Clone, Copy)]
+pub(super) struct Resources<'a> {
+    pub(super) values: &'a Arc<ValueMemory>,
+    pub(super) turns: &'a FilterTurns,
 }
 
 /// The replies to the requests of a group.
@@ -102,12 +136,21 @@ impl<'a> Quick<'a> {
 
 impl MemoryGroup {
     pub(super) fn new(memory: Arc<ServedMemory>) -> MemoryGroup {
-        MemoryGroup { memory, requests: Vec::new(), calls: Calls::default() }
+        MemoryGroup { memory, requests: Vec::new(), calls: Calls::default(), seen: Vec::new() }
     }
 
     /// Returns the number of requests.
     pub(super) fn count(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Notes what a request has seen of filters, before it is added. Returns the place of that.
+    pub(super) fn note_seen(&mut self, (space, shown): (&Arc<Space>, u64)) -> usize {
+        let is_it = |seen: &SeenFilters| Arc::ptr_eq(&seen.space, space);
+        self.seen.iter().position(is_it).unwrap_or_else(|| {
+            self.seen.push(SeenFilters { space: space.clone(), shown });
+            self.seen.len() - 1
+        })
     }
 
     /// Adds a request.
@@ -123,7 +166,7 @@ impl MemoryGroup {
 
     /// Makes all changes, those of each connection in their order: changes of one key in a row together, and commands
     /// on several keys alone.
-    pub(super) fn run(&self, values: &Arc<ValueMemory>) -> MemoryReplies {
+    pub(super) fn run(&self, resources: Resources<'_>) -> MemoryReplies {
         let count = self.count();
         let (output, places, room) = (Vec::new(), vec![0..0; count], Room::default());
         let mut replies = MemoryReplies { output, places, room };
@@ -131,14 +174,38 @@ impl MemoryGroup {
         while next < count {
             let quick = self.quick_from(next);
             if quick.is_empty() {
-                self.run_alone(next, values, &mut replies);
+                self.run_alone(next, resources, &mut replies);
                 next += 1;
-            } else {
-                self.run_together(next, &quick, &mut replies);
-                next += quick.len();
+                continue;
             }
+            let end = next + quick.len();
+            if !self.run_together(next, &quick, &mut replies) {
+                (next..end).for_each(|i| self.run_beside_filters(i, resources, &mut replies));
+            }
+            next = end;
         }
         replies
+    }
+
+    /// Whether a key of one of these requests has become a filter since the request was taken. Keys become none as long as
+    /// the caller keeps commands on several keys from running.
+    fn have_new_filters(&self, requests: Range<usize>) -> bool {
+        self.seen.iter().any(SeenFilters::are_more)
+            && requests.into_iter().any(|i| self.is_new_filter(i))
+    }
+
+    fn is_new_filter(&self, i: usize) -> bool {
+        let (Some(space), (found, arguments)) = (self.space_of(i), self.command(i)) else {
+            return false;
+        };
+        let is_named = self.requests[i].is_named;
+        let mut keys = found.command.keys.places(arguments.len()).map(|at| arguments.at(at));
+        keys.any(|key| space.filter(if is_named { inside(key) } else { key }).is_some())
+    }
+
+    /// Returns the space of the keys of a request, if they may become filters.
+    fn space_of(&self, i: usize) -> Option<&Arc<Space>> {
+        self.requests[i].seen.map(|seen| &self.seen[seen].space)
     }
 
     /// Returns the keys and the changes of the requests from one on, up to the first that runs alone.
@@ -152,15 +219,20 @@ impl MemoryGroup {
         changes.collect()
     }
 
+    /// Makes changes together. Returns `false` and makes none if a key has become a filter.
     fn run_together(
         &self,
         first: usize,
         changes: &[(&[u8], Quick<'_>)],
         MemoryReplies { output, places, .. }: &mut MemoryReplies,
-    ) {
+    ) -> bool {
+        let together = self.memory.begin_together();
+        if self.have_new_filters(first..first + changes.len()) {
+            return false;
+        }
         let keys: Vec<&[u8]> = changes.iter().map(|(key, _)| *key).collect();
         let protocol = |i: usize| self.requests[first + i].protocol;
-        let made = self.memory.change_many(&keys, |i, slot| {
+        let made = self.memory.change_many(&together, &keys, |i, slot| {
             let start = output.len();
             let is_changed = changes[i].1.make(slot, &mut Reply::new(output, protocol(i)));
             places[first + i] = start..output.len();
@@ -173,16 +245,41 @@ impl MemoryGroup {
                 places[first + i] = start..output.len();
             }
         }
+        true
     }
 
-    fn run_alone(&self, i: usize, values: &Arc<ValueMemory>, replies: &mut MemoryReplies) {
+    fn run_alone(&self, i: usize, resources: Resources<'_>, replies: &mut MemoryReplies) {
+        let alone = self.memory.begin_alone();
+        if !self.have_new_filters(i..i + 1) {
+            return self.run_one(i, None, (&alone, resources.values), replies);
+        }
+        // Turns are taken before.
+        drop(alone);
+        self.run_beside_filters(i, resources, replies);
+    }
+
+    /// Runs a request whose keys may have become filters since it was taken.
+    #[cold]
+    fn run_beside_filters(&self, i: usize, resources: Resources<'_>, replies: &mut MemoryReplies) {
+        let (found, arguments) = self.command(i);
+        let _turns = resources.turns.alone(turn_groups(found.command, &arguments));
+        let alone = self.memory.begin_alone();
+        self.run_one(i, self.space_of(i).cloned(), (&alone, resources.values), replies);
+    }
+
+    fn run_one(
+        &self,
+        i: usize,
+        space: Option<Arc<Space>>,
+        (alone, values): (&RwLockWriteGuard<'_, ()>, &Arc<ValueMemory>),
+        replies: &mut MemoryReplies,
+    ) {
         let (found, arguments) = self.command(i);
         let MemoryRequest { protocol, is_named, .. } = self.requests[i];
         let MemoryReplies { output, places, room } = replies;
         let start = output.len();
-        let alone = self.memory.begin_alone();
-        let unit = self.memory.unit(&alone);
-        let names = KeyNames { are_named: is_named, space: None };
+        let unit = self.memory.unit(alone);
+        let names = KeyNames { are_named: is_named, space };
         let mut reply = Reply::new(output, protocol);
         // Many commands return the value before: one without room for it changes nothing.
         let done = room
@@ -256,13 +353,18 @@ pub(super) fn begin(
     calls.push(found.number, arguments);
     Box::new(move || {
         let mut output = Vec::new();
-        let changed = {
+        let done = {
             let alone = memory.begin_alone();
             let mut reply = Reply::new(&mut output, protocol);
             let (found, arguments) = calls.command(0);
-            change_alone(memory.unit(&alone), (found, &arguments), &names, &mut reply)
+            let changed =
+                change_alone(memory.unit(&alone), (found, &arguments), &names, &mut reply);
+            if !changed.as_ref().is_ok_and(FilterEdit::renames) {
+                // Only a new key of a filter must be visible before others put a string there.
+                drop(alone);
+            }
+            changed.and_then(FilterEdit::apply)
         };
-        let done = changed.and_then(FilterEdit::apply);
         Box::new(move |_, reply| match done {
             Ok(()) => reply.append(&output),
             Err(error) => reply.error(&error),
@@ -273,7 +375,82 @@ pub(super) fn begin(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{TABLE, word_places};
+    use crate::{
+        command::{TABLE, word_places},
+        data::{FilterChange, FilterHome, MemorySettings},
+    };
+    use hashfold::{Env, filter::FilterOptions, work::MemoryBudget};
+    use std::path::Path;
+
+    /// Returns a data set in memory, and a space that it shares with filters.
+    fn data() -> (Arc<ServedMemory>, Arc<Space>) {
+        let (env, budget) = (Env::simulated(1), MemoryBudget::unlimited());
+        let settings = MemorySettings {
+            path: None,
+            load: None,
+            memory_bytes: 8 << 20,
+            is_writable: true,
+            threads: 1,
+        };
+        let memory = ServedMemory::open("clicks", settings, (&env, &budget)).unwrap();
+        let home = FilterHome::open(&env, Path::new("made"), 16 << 20, &budget).unwrap();
+        (Arc::new(memory), Arc::new(Space::new(None, [], Some(Arc::new(home)))))
+    }
+
+    fn make_filter(space: &Space, key: &str) {
+        let show = &|show: &mut dyn FnMut()| {
+            show();
+            Ok(true)
+        };
+        space.make_filter(key.as_bytes(), FilterOptions::exact(), show).unwrap();
+    }
+
+    #[test]
+    fn requests_that_have_missed_a_filter_run_beside_it() {
+        let (memory, space) = data();
+        for (lines, replies, is_filter) in [
+            (&["SET g w", "SET k v"][..], "+OK\r\n+OK\r\n", false),
+            (&["APPEND k v", "SET k v"], "-WRONG+OK\r\n", false),
+            (&["APPEND k v", "DEL g"], "-WRONG:1\r\n", true),
+            (&["MSET g w k v"], "+OK\r\n", false),
+            (&["INCR k", "APPEND g w"], "-WRONG:2\r\n", true),
+            (&["DEL k", "APPEND k v"], ":1\r\n:1\r\n", false),
+        ] {
+            let mut group = MemoryGroup::new(memory.clone());
+            for line in lines {
+                let places = word_places(line);
+                let arguments = Arguments::new(line.as_bytes(), &places);
+                let found = TABLE.find(&arguments).map_err(|_| *line).unwrap();
+                let seen = SeenFilters::now(&space).map(|seen| group.note_seen(seen));
+                let (protocol, is_silent, is_named) = (Protocol::Resp2, false, false);
+                let request =
+                    MemoryRequest { place: 0, id: 1, protocol, is_silent, is_named, seen };
+                group.push(found, &arguments, request);
+            }
+            make_filter(&space, "k");
+            let (values, turns) = (Arc::new(ValueMemory::new(1 << 20)), FilterTurns::default());
+            let run = group.run(Resources { values: &values, turns: &turns });
+            let got: String =
+                (0..lines.len()).map(|i| String::from_utf8_lossy(run.of(i)).into_owned()).collect();
+            let wrong_type = format!("-{WRONG_TYPE}\r\n");
+            assert_eq!(got.replace(&wrong_type, "-WRONG"), replies, "{lines:?}");
+            assert_eq!(space.filter(b"k").is_some(), is_filter, "{lines:?}");
+            let mut is_string = false;
+            memory
+                .get_many(&["k"], |_, value| {
+                    is_string = value.is_some();
+                    Ok(())
+                })
+                .unwrap();
+            assert_eq!(is_string, !is_filter, "{lines:?}");
+            let home = space.home().unwrap();
+            home.apply(&[FilterChange::Remove(b"k".to_vec())]).unwrap();
+            let alone = memory.begin_alone();
+            let mut unit = memory.unit(&alone);
+            unit.delete(b"k");
+            unit.end().unwrap();
+        }
+    }
 
     #[test]
     fn plain_changes_of_one_key_are_made_together() {

@@ -508,7 +508,22 @@ fn rows_of_several_columns_are_served_and_not_changed() {
     table.finish().unwrap();
     let server = serve(&home, "load = 'rows'");
     let mut client = Client::of(&server);
-    client.check("GET 4711", "\"{\\\"name\\\":\\\"Eve\\\",\\\"age\\\":41}\"");
+    let shown = "\"{\\\"name\\\":\\\"Eve\\\",\\\"age\\\":41}\"";
+    client.check("GET 4711", shown);
+    // Sizes and parts are those of what clients get.
+    check_pipeline(
+        &mut client,
+        &[
+            ("STRLEN 4711", "23"),
+            ("GETRANGE 4711 2 5", "\"name\""),
+            ("EXISTS 4711", "1"),
+            ("GETRANGE 4711 -3 -2", "\"41\""),
+            ("GET 4711", shown),
+            ("MEMORY USAGE 4711", "27"),
+            ("GETRANGE 4711 23 -1", "\"\""),
+            ("OBJECT ENCODING 4711", "\"embstr\""),
+        ],
+    );
     let reply = client.call("SET 4711 x");
     assert!(reply.ends_with("values of several columns are not changed one by one"), "{reply}");
 }

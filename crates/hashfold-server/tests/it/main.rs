@@ -12,6 +12,7 @@ mod hostile;
 mod http;
 mod in_memory;
 mod introspection;
+mod key_types;
 mod kill;
 mod maps;
 mod memory;

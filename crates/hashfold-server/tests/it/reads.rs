@@ -1,7 +1,7 @@
 //! Lookups, scans and descriptions of tables and stores.
 
 use crate::fixture::{Client, ENTRIES, Home, key, request, value};
-use hashfold::io::Access;
+use hashfold::{TableBuilder, io::Access, table::TableOptions};
 use std::collections::BTreeSet;
 
 #[test]
@@ -41,6 +41,59 @@ fn keys_of_a_table_are_read_without_a_password() {
     );
     client.check("LPUSH a b", "-ERR unknown command 'LPUSH', with args beginning with: 'a' 'b' ");
     client.check("GET", "-ERR wrong number of arguments for 'get' command");
+}
+
+/// A reply takes memory for what it has, not for the value that it is about.
+#[test]
+fn values_larger_than_the_memory_of_clients_are_measured_and_read_in_parts() {
+    let (size, limit) = (4 << 20, 3 << 20);
+    let home = Home::new();
+    home.make_map("sess");
+    let mut table = TableBuilder::with(home.path("large"), TableOptions::new()).unwrap();
+    let value = format!("{}end", "v".repeat(size - 3));
+    table.push("large", &value).unwrap();
+    table.finish().unwrap();
+    for access in ["mapped", "direct"] {
+        let server = home.serve_file(&format!(
+            "client-memory = {limit}\nthreads = 1\n[data.large]\npath = 'large'\naccess = '{access}'\n\
+             [data.sess]\npath = 'sess'\n[data.clicks]\nkind = 'memory'\nmemory = '64MiB'\nload = 'large'\n\
+             [user.default]\nspaces = ['large', 'sess', 'clicks']\n"
+        ));
+        let mut client = Client::of(&server);
+        client.check("DEL sess:{large}", if access == "mapped" { "0" } else { "1" });
+        for part in value.as_bytes().chunks(1 << 20) {
+            client.call(&format!("APPEND sess:{{large}} {}", str::from_utf8(part).unwrap()));
+        }
+        for space in ["large", "sess", "clicks"] {
+            let key = format!("{space}:{{large}}");
+            let calls = [
+                (format!("STRLEN {key}"), size.to_string()),
+                (format!("GETRANGE {key} -4 -1"), "\"vend\"".into()),
+                (format!("EXISTS {key}"), "1".into()),
+                (format!("SUBSTR {key} 1 2"), "\"vv\"".into()),
+                (format!("MEMORY USAGE {key}"), (size + 5).to_string()),
+                (format!("OBJECT ENCODING {key}"), "\"raw\"".into()),
+                (format!("TYPE {key}"), "+string".into()),
+            ];
+            calls.iter().for_each(|(line, reply)| client.check(line, reply));
+            let refused = client.call(&format!("GET {key}"));
+            let expected = format!("-ERR the values of one request have at most {limit} bytes");
+            assert!(refused.starts_with(&expected), "{space}: {refused}");
+            // After a change, all are answered where changes are made.
+            if space != "large" {
+                client.ask(&format!("SET {space}:{{small}} 1"));
+            }
+            calls.iter().for_each(|(line, _)| client.ask(line));
+            if space != "large" {
+                assert_eq!(client.reply(), "+OK");
+            }
+            calls.iter().for_each(|(line, reply)| assert_eq!(client.reply(), *reply, "{line}"));
+            client.check("MULTI", "+OK");
+            calls.iter().for_each(|(line, _)| client.check(line, "+QUEUED"));
+            let replies: Vec<&str> = calls.iter().map(|(_, reply)| &**reply).collect();
+            client.check("EXEC", &format!("[{}]", replies.join(" ")));
+        }
+    }
 }
 
 /// Answers do not depend on the way in which the data are read.

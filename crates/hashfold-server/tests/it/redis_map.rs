@@ -417,6 +417,166 @@ fn changes_in_memory_have_the_replies_of_redis() {
     check_changes(&server, &redis, Keys::Stay);
 }
 
+/// Mistakes in commands on strings, of which Redis says what they are.
+const MISTAKES: &[&str] = &[
+    "SET",
+    "SET k",
+    "SET k v EX",
+    "SET k v PXAT",
+    "SET k v EX x",
+    "SET k v EX 1.5",
+    "SET k v EX +1",
+    "SET k v EX 01",
+    "SET k v PX ",
+    "SET k v EX 0",
+    "SET k v PX -1",
+    "SET k v EXAT 0",
+    "SET k v PXAT -9223372036854775808",
+    "SET k v EX 9223372036854775807",
+    "SET k v EX 9223372036854775",
+    "SET k v EX -9223372036854775808",
+    "SET k v EXAT 9223372036854775807",
+    "SET k v PX 9223372036854775807",
+    "SET k v PX 9223372036854775808",
+    "SET k v EX 1 PX 1",
+    "SET k v EX 1 EX",
+    "SET k v EX 1 KEEPTTL",
+    "SET k v KEEPTTL EX 1",
+    "SET k v EX x PX 1",
+    "SET k v EX x NX XX",
+    "SET k v NX XX",
+    "SET k v XX NX",
+    "SET k v PERSIST",
+    "SET k v nope",
+    "SET k v ",
+    "SET k v GET nope",
+    "SET k v NX GET EX x",
+    "SETNX k",
+    "SETNX k v x",
+    "SETEX k 1",
+    "SETEX k x v",
+    "SETEX k 0 v",
+    "SETEX k -1 v",
+    "SETEX k 9223372036854775807 v",
+    "SETEX k 9223372036854775808 v",
+    "PSETEX k 0 v",
+    "PSETEX k x v",
+    "PSETEX k 9223372036854775807 v",
+    "PSETEX k 1 v x",
+    "GETSET k",
+    "GETDEL",
+    "GETEX",
+    "GETEX k EX",
+    "GETEX k EX x",
+    "GETEX k EX 0",
+    "GETEX k PXAT -1",
+    "GETEX k PX 9223372036854775807",
+    "GETEX k PERSIST EX 1",
+    "GETEX k EX 1 PERSIST",
+    "GETEX k NX",
+    "GETEX k KEEPTTL",
+    "GETEX none EX 0",
+    "GETEX none EX x",
+    "GETEX none nope",
+    "APPEND k",
+    "APPEND k a b",
+    "SETRANGE k 1",
+    "SETRANGE k x v",
+    "SETRANGE k -1 v",
+    "SETRANGE k 9223372036854775807 v",
+    "SETRANGE k 536870911 vv",
+    "SETRANGE none -1 ",
+    "SETRANGE none 9223372036854775807 ",
+    "GETRANGE k",
+    "GETRANGE k 0",
+    "GETRANGE k 0 1 2",
+    "GETRANGE k x 1",
+    "GETRANGE k 1 x",
+    "GETRANGE k 1.5 2",
+    "GETRANGE k +1 2",
+    "GETRANGE k  2",
+    "GETRANGE k 0 9223372036854775808",
+    "GETRANGE none x 1",
+    "SUBSTR k",
+    "SUBSTR k x 1",
+    "SUBSTR k 1 1 1",
+    "STRLEN",
+    "STRLEN a b",
+    "GET",
+    "GET a b",
+    "MGET",
+    "MSET",
+    "MSET k",
+    "MSET k v x",
+    "MSETNX k v x",
+    "INCR k",
+    "INCR n x",
+    "INCRBY n x",
+    "INCRBY n 9223372036854775807",
+    "INCRBY n 9223372036854775808",
+    "DECRBY n -9223372036854775808",
+    "DECRBY n x",
+    "INCRBYFLOAT n x",
+    "INCRBYFLOAT k 1",
+    "INCRBYFLOAT n inf",
+    "EXPIRE k",
+    "EXPIRE k x",
+    "EXPIRE k 1 nope",
+    "EXPIRE k 1 NX XX",
+    "EXPIRE k 9223372036854775807",
+    "PEXPIREAT k x",
+    "EXPIREAT none x",
+    "PERSIST",
+    "RENAME k",
+    "RENAME none k",
+    "RENAMENX none k",
+    "COPY k",
+    "COPY k k",
+    "DEL",
+    "EXISTS",
+    "TYPE",
+    "LCS k",
+    "LCS k n LEN IDX",
+    "PFADD",
+    "PFADD k x",
+    "PFCOUNT k",
+    "PFMERGE k",
+    "RESTORE k 0",
+    "OBJECT ENCODING",
+    "OBJECT ENCODING a b",
+    "MEMORY USAGE",
+    "MEMORY USAGE none SAMPLES",
+    "MEMORY USAGE none SAMPLES x",
+    "MEMORY USAGE none SAMPLES -1",
+    "MEMORY USAGE none nope 1",
+];
+
+#[test]
+fn mistakes_have_the_replies_of_redis() {
+    let Some(redis) = Redis::start_empty() else {
+        return println!("skipped: mistakes on redis-server 7.0, which is not installed");
+    };
+    for kind in ["path = 'sess'", "kind = 'memory'\nmemory = '64MiB'"] {
+        let home = Home::new();
+        home.make_map("sess");
+        let server =
+            home.serve_file(&format!("[data.sess]\n{kind}\n[user.default]\nspace = 'sess'\n"));
+        let mut others = Vec::new();
+        for line in MISTAKES {
+            let [got, expected] = [server.addresses()[0], redis.address].map(|address| {
+                let lines = ["SET k text", "SET n 7", "DEL none", line, "GET k", "GET n"];
+                let words = |line: &str| request(&line.split(' ').collect::<Vec<_>>());
+                let bytes: Vec<u8> = lines.into_iter().flat_map(words).collect();
+                converse(address, 2, &bytes).escape_ascii().to_string()
+            });
+            if got != expected {
+                others.push(format!("{line}\n got {got}\nredis {expected}"));
+            }
+        }
+        assert!(others.is_empty(), "{kind}: {}", others.join("\n"));
+    }
+}
+
 /// What one server dumps, the other restores.
 #[test]
 fn values_are_dumped_and_restored_as_by_redis() {

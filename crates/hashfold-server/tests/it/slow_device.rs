@@ -23,21 +23,22 @@ const READERS: usize = 8;
 #[derive(Clone, Debug, Default)]
 struct GatedDisk(Arc<Gate>);
 
+/// What calls of a disk wait at.
 #[derive(Debug, Default)]
-struct Gate {
-    /// Whether reads wait, and the number of those that do.
+pub(crate) struct Gate {
+    /// Whether calls wait, and the number of those that do.
     state: Mutex<(bool, usize)>,
     changed: Condvar,
 }
 
 impl Gate {
-    fn set_closed(&self, is_closed: bool) {
+    pub(crate) fn set_closed(&self, is_closed: bool) {
         self.state.lock().unwrap().0 = is_closed;
         self.changed.notify_all();
     }
 
     /// Waits while the gate is closed.
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let mut state = self.state.lock().unwrap();
         state.1 += 1;
         self.changed.notify_all();
@@ -45,8 +46,8 @@ impl Gate {
         state.1 -= 1;
     }
 
-    /// Waits until this number of reads wait.
-    fn wait_for(&self, count: usize) {
+    /// Waits until this number of calls wait.
+    pub(crate) fn wait_for(&self, count: usize) {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |(_, waiting)| *waiting < count).unwrap());
     }

@@ -79,7 +79,9 @@ pub(super) fn load_chunk(call: &mut Call<'_, '_>, duplicates: Duplicates) -> Res
         if target.find()?.is_some() {
             return Err(making_failed(MakeError::Exists));
         }
-        let loaded = target.space.load_filter(&target.key, duplicates, (iterator, &bytes), now);
+        let (key, piece) = (&target.key, (iterator, &bytes[..]));
+        let admit = |show: &mut dyn FnMut()| target.admit(show);
+        let loaded = target.space.load_filter(key, duplicates, piece, now, &admit);
         loaded.map_err(|error| match error {
             LoadError::BadPiece => words.bad_piece.to_owned(),
             LoadError::NotNext => words.not_next.to_owned(),

@@ -29,6 +29,8 @@ struct Target {
     space: Arc<Space>,
     /// The data in which the key may be a string, or the error reply if there are none yet.
     view: Result<Option<Arc<View>>, String>,
+    /// Whether the command is one of a transaction beside which nothing runs on these data, which are in memory.
+    is_alone: bool,
     key: Vec<u8>,
     duplicates: Duplicates,
 }
@@ -37,12 +39,12 @@ impl Target {
     fn of(call: &Call<'_, '_>, duplicates: Duplicates) -> Result<Target, String> {
         let space = call.session.space().cloned().ok_or("NOAUTH Authentication required.")?;
         check_served(&space, call.arguments.at(1))?;
-        Ok(Target {
-            space,
-            view: call.session.view(),
-            key: call.arguments.at(1).to_vec(),
-            duplicates,
-        })
+        let view = call.session.view();
+        let is_alone = match (&view, &call.session.pins) {
+            (Ok(Some(view)), Some(pins)) => pins.is_alone(view),
+            _ => false,
+        };
+        Ok(Target { space, view, is_alone, key: call.arguments.at(1).to_vec(), duplicates })
     }
 
     /// Returns the filter, if there is one.
@@ -88,18 +90,28 @@ impl Target {
     /// Whether the table or store has the key.
     fn is_string(&self) -> Result<bool, String> {
         let Some(view) = self.view.as_ref().map_err(String::clone)? else { return Ok(false) };
-        let mut is_string = false;
-        view.get_with(&self.key, &mut |value| is_string = value.is_some())
-            .map_err(|error| failed(&error))?;
-        Ok(is_string)
+        view.has_key(&self.key).map_err(|error| failed(&error))
+    }
+
+    /// Calls `show` at a moment at which the key is no string and none is put, unless it is one. Returns whether it has
+    /// called it.
+    fn admit(&self, show: &mut dyn FnMut()) -> hashfold::Result<bool> {
+        match &self.view {
+            Ok(Some(view)) => view.act_unless_string(&self.key, self.is_alone, show),
+            Ok(None) | Err(_) => {
+                show();
+                Ok(true)
+            }
+        }
     }
 
     /// Makes the filter.
     ///
     /// # Errors
-    /// The reply: there is one, or none can be made.
+    /// The reply: there is one, the key is a string, or none can be made.
     fn make(&self, options: FilterOptions) -> Result<Arc<FilterKey>, String> {
-        self.space.make_filter(&self.key, options).map_err(making_failed)
+        let made = self.space.make_filter(&self.key, options, &|show| self.admit(show));
+        made.map_err(making_failed)
     }
 }
 
@@ -120,6 +132,7 @@ fn making_failed(error: MakeError) -> String {
                 .into()
         }
         MakeError::Exists => "ERR item exists".into(),
+        MakeError::IsString => WRONG_TYPE.into(),
         MakeError::Loading => "ERR a filter of this name is being loaded".into(),
         MakeError::TooMany(max) => {
             format!("OOM there are {max} filters, the largest number that is accepted")

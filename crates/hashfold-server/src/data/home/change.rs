@@ -58,6 +58,7 @@ impl FilterHome {
         let is_kept = |filter: &Arc<FilterKey>| after.values().any(|it| Arc::ptr_eq(it, filter));
         let gone: Vec<_> = before.into_values().filter(|filter| !is_kept(filter)).collect();
         *self.write() = after;
+        self.note_shown();
         gone.iter().for_each(|filter| filter.retire());
         Ok(())
     }

@@ -14,8 +14,12 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Weak,
+        atomic::{
+            AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::Duration,
 };
@@ -25,6 +29,10 @@ const FILTERS_MAX: usize = 256;
 
 /// Filters by key.
 pub(super) type Filters = BTreeMap<Vec<u8>, Arc<FilterKey>>;
+
+/// Calls its argument, which makes a filter visible, at a moment at which the key is no string and becomes none. Returns
+/// `false` without a call if it is one.
+pub(crate) type Admit<'a> = &'a dyn Fn(&mut dyn FnMut()) -> Result<bool, Error>;
 
 /// A folder in which clients make filters. Spaces that share it see the same filters.
 #[derive(Debug)]
@@ -38,8 +46,13 @@ pub(crate) struct FilterHome {
     memory: MemoryBudget,
     /// All filters, also those that have expired since the last change.
     filters: RwLock<Filters>,
-    /// Held while filters are made, removed and renamed.
+    /// Held while filters are made, removed and renamed, but not by a maker that waits for its moment: others hold what
+    /// it waits for before this.
     state: Mutex<State>,
+    /// Notified when a filter that was being made is visible, or will not be.
+    is_made: Condvar,
+    /// Number of times that keys have become filters.
+    shown: AtomicU64,
     /// Held while files are removed.
     pub(super) sweeping: Mutex<()>,
     loads: Loads,
@@ -56,6 +69,8 @@ pub(super) struct State {
     pub(super) is_doubtful: bool,
     /// The folders in which filters are being made, as long as they are.
     claims: Vec<Weak<Path>>,
+    /// The keys of filters that are made, and not visible yet.
+    making: Vec<Vec<u8>>,
 }
 
 /// The reason why a filter is not made.
@@ -65,6 +80,8 @@ pub(crate) enum MakeError {
     NoHome,
     /// There is one of this name.
     Exists,
+    /// The key is a string.
+    IsString,
     /// One of this name is being loaded.
     Loading,
     /// There are as many as there may be.
@@ -72,9 +89,15 @@ pub(crate) enum MakeError {
     Failed(Error),
 }
 
+impl From<Error> for MakeError {
+    fn from(error: Error) -> MakeError {
+        MakeError::Failed(error)
+    }
+}
+
 impl State {
     pub(super) fn new(names: FilterNames) -> State {
-        State { names, is_doubtful: false, claims: Vec::new() }
+        State { names, is_doubtful: false, claims: Vec::new(), making: Vec::new() }
     }
 
     /// Whether a filter is being made in a folder.
@@ -104,6 +127,8 @@ impl FilterHome {
             memory: memory.clone(),
             filters: RwLock::new(filters),
             state: Mutex::new(state),
+            is_made: Condvar::new(),
+            shown: AtomicU64::new(0),
             sweeping: Mutex::default(),
             loads: Loads::new(),
             now_ms: AtomicU64::new(0),
@@ -129,26 +154,45 @@ impl FilterHome {
         is_live.then_some(filter)
     }
 
-    /// Makes a filter.
+    /// Makes a filter, which becomes visible when `admit` says so.
     ///
     /// # Errors
-    /// There is one of this name, or it cannot be made.
+    /// The key is a filter or a string, or the filter cannot be made.
     pub(crate) fn make(
         &self,
         key: &[u8],
         options: FilterOptions,
+        admit: Admit<'_>,
     ) -> Result<Arc<FilterKey>, MakeError> {
-        let mut state = self.lock();
+        let is_being_made = |state: &mut State| state.making.iter().any(|it| it == key);
+        let state = self.is_made.wait_while(self.lock(), is_being_made);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
         if self.is_loading(key) {
             return Err(MakeError::Loading);
         }
-        self.remove_expired(&mut state).map_err(MakeError::Failed)?;
-        self.check_room(key)?;
+        self.remove_expired(&mut state)?;
+        self.check_room(key, state.making.len())?;
         let options = options.env(self.env.clone()).memory_bytes(self.memory_bytes).wal(true);
-        let reserved = self.memory.reserve(self.memory_bytes as u64).map_err(MakeError::Failed)?;
-        let folder = self.claim(&mut state, key).map_err(MakeError::Failed)?;
-        let filter = FilterKey::create(key, &folder, options, (&self.memory, reserved));
-        self.add(&mut state, filter.map_err(MakeError::Failed)?).map_err(MakeError::Failed)
+        let reserved = self.memory.reserve(self.memory_bytes as u64)?;
+        let folder = self.claim(&mut state, key)?;
+        let filter = FilterKey::create(key, &folder, options, (&self.memory, reserved))?;
+        self.register(&mut state, &filter)?;
+        state.making.push(key.to_vec());
+        drop(state);
+        let shown = self.show(filter, admit);
+        self.lock().making.retain(|it| it != key);
+        self.is_made.notify_all();
+        shown
+    }
+
+    /// Returns the number of times that keys have become filters.
+    pub(crate) fn shown(&self) -> u64 {
+        self.shown.load(SeqCst)
+    }
+
+    /// Notes that keys have become filters, before commands look for them again.
+    pub(super) fn note_shown(&self) {
+        self.shown.fetch_add(1, SeqCst);
     }
 
     /// Whether a filter of this name is being loaded.
@@ -156,13 +200,13 @@ impl FilterHome {
         self.loads.has(key)
     }
 
-    /// Refuses a filter whose name is taken, or for which there is no room.
-    fn check_room(&self, key: &[u8]) -> Result<(), MakeError> {
+    /// Refuses a filter whose name is taken, or for which there is no room beside those that are being made.
+    fn check_room(&self, key: &[u8], making: usize) -> Result<(), MakeError> {
         if self.filter(key).is_some() {
             return Err(MakeError::Exists);
         }
         let others = self.loads.count() - usize::from(self.is_loading(key));
-        match self.filters().len() + others < FILTERS_MAX {
+        match self.filters().len() + others + making < FILTERS_MAX {
             true => Ok(()),
             false => Err(MakeError::TooMany(FILTERS_MAX)),
         }
@@ -200,39 +244,70 @@ impl FilterHome {
         }
     }
 
-    /// Makes a new filter one that clients see.
-    fn add(&self, state: &mut State, filter: FilterKey) -> Result<Arc<FilterKey>, Error> {
-        let folder = folder_name(&filter);
-        if state.names.has(&folder) {
-            let mut names = state.names.clone();
-            names.set(&folder, filter.key(), None);
-            self.publish(state, names)?;
+    /// Gives the folder of a new filter its key.
+    fn register(&self, state: &mut State, filter: &FilterKey) -> Result<(), Error> {
+        let folder = folder_name(filter);
+        if !state.names.has(&folder) {
+            return Ok(());
         }
-        let filter = Arc::new(filter);
-        self.write().insert(filter.key().to_vec(), filter.clone());
-        Ok(filter)
+        let mut names = state.names.clone();
+        names.set(&folder, filter.key(), None);
+        self.publish(state, names)
     }
 
-    /// Takes a piece of a filter that is loaded. The last piece makes the filter.
+    /// Makes a new filter one that clients see, or removes it.
+    fn show(&self, filter: FilterKey, admit: Admit<'_>) -> Result<Arc<FilterKey>, MakeError> {
+        let filter = Arc::new(filter);
+        let mut is_shown = false;
+        let admitted = admit(&mut || {
+            let _state = self.lock();
+            let mut filters = self.write();
+            // Another connection may have loaded one of this name.
+            if !filters.contains_key(filter.key()) {
+                filters.insert(filter.key().to_vec(), filter.clone());
+                self.note_shown();
+                is_shown = true;
+            }
+        });
+        let refused = match admitted {
+            Ok(true) if is_shown => return Ok(filter),
+            Ok(true) => MakeError::Exists,
+            Ok(false) => MakeError::IsString,
+            Err(error) => MakeError::Failed(error),
+        };
+        let mut state = self.lock();
+        let mut names = state.names.clone();
+        names.remove(&folder_name(&filter));
+        filter.retire();
+        if self.publish(&mut state, names.clone()).is_err() {
+            state.names = names;
+        }
+        Err(refused)
+    }
+
+    /// Takes a piece of a filter that is loaded. The last piece makes the filter, which becomes visible when `admit` says
+    /// so.
     ///
     /// # Errors
-    /// There is a filter of this name, it cannot be made, or the piece is not the next one.
+    /// The key is a filter or a string, the filter cannot be made, or the piece is not the next one.
     pub(crate) fn load(
         &self,
         key: &[u8],
         duplicates: Duplicates,
         (iterator, bytes): (i64, &[u8]),
         now: Duration,
+        admit: Admit<'_>,
     ) -> Result<(), LoadError> {
         let (piece, sum) = decode(iterator, bytes)?;
         let is_counted = piece.of.mode == Mode::Multiset;
         if is_counted != (duplicates == Duplicates::Counted) {
             return Err(LoadError::BadPiece);
         }
-        self.check_room(key).map_err(LoadError::Make)?;
+        let making = self.lock().making.len();
+        self.check_room(key, making).map_err(LoadError::Make)?;
         let site = || self.site(key);
         match self.loads.take(key, (piece, sum), &site, now)? {
-            Some(loaded) => self.add_loaded(key, loaded),
+            Some(loaded) => self.add_loaded(key, loaded, admit),
             None => Ok(()),
         }
     }
@@ -249,22 +324,15 @@ impl FilterHome {
         })
     }
 
-    fn add_loaded(&self, key: &[u8], loaded: Loaded) -> Result<(), LoadError> {
+    fn add_loaded(&self, key: &[u8], loaded: Loaded, admit: Admit<'_>) -> Result<(), LoadError> {
         let Loaded { filter, memory, folder } = loaded;
         let filter = FilterKey::of(key, &folder, filter, (&self.memory, memory));
         let mut state = self.lock();
-        if self.filter(key).is_none() {
-            self.add(&mut state, filter)?;
-            return Ok(());
-        }
-        // Another connection has made one of this name since the last piece.
-        let mut names = state.names.clone();
-        names.remove(&folder_name(&filter));
-        filter.retire();
-        if self.publish(&mut state, names.clone()).is_err() {
-            state.names = names;
-        }
-        Err(LoadError::Make(MakeError::Exists))
+        self.remove_expired(&mut state)?;
+        self.register(&mut state, &filter)?;
+        drop(state);
+        self.show(filter, admit).map_err(LoadError::Make)?;
+        Ok(())
     }
 
     /// Makes other names the current ones. After an error, the names from before count, and are written again

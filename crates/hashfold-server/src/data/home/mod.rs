@@ -19,5 +19,5 @@ mod tests;
 
 pub(crate) use self::{
     change::FilterChange,
-    filter_home::{FilterHome, MakeError},
+    filter_home::{Admit, FilterHome, MakeError},
 };

@@ -1,6 +1,6 @@
 //! Homes on a disk that loses power or refuses calls, at each operation in turn.
 
-use super::{FilterChange, FilterHome, MakeError};
+use super::{Admit, FilterChange, FilterHome, MakeError};
 use crate::data::filter::FilterKey;
 use hashfold::{
     Env, Error,
@@ -12,6 +12,12 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 const MEMORY_BYTES: usize = 16 << 20;
 const FOLDER: &str = "made";
+
+/// Shows a filter at once.
+const ADMIT: Admit<'_> = &|show| {
+    show();
+    Ok(true)
+};
 
 /// A home, and what it stands on.
 struct Scene {
@@ -42,7 +48,7 @@ impl Scene {
 
 /// Makes a filter that has its first name.
 fn make(home: &FilterHome, key: &str) -> Result<Arc<FilterKey>, MakeError> {
-    let filter = home.make(key.as_bytes(), FilterOptions::exact())?;
+    let filter = home.make(key.as_bytes(), FilterOptions::exact(), ADMIT)?;
     let filled = filter.change(|filter| filter.insert(key)).and_then(|()| filter.sync());
     filled.map_err(MakeError::Failed)?;
     Ok(filter)
@@ -86,7 +92,7 @@ fn with_two() -> MemoryDisk {
     let scene = Scene::new(&MemoryDisk::default(), FaultPlan::default());
     let home = scene.open().unwrap();
     make(&home, "a").unwrap();
-    let other = home.make(b"x", FilterOptions::exact()).unwrap();
+    let other = home.make(b"x", FilterOptions::exact(), ADMIT).unwrap();
     other.change(|filter| filter.insert("b")).unwrap();
     home.apply(&[rename("x", "b")]).unwrap();
     drop((home, other));
@@ -138,7 +144,7 @@ fn filters_are_removed_together_whenever_the_power_fails() {
 fn a_filter_that_is_removed_and_made_again_is_never_a_mixture() {
     let script = |home: &FilterHome, _: &ManualClock| {
         if home.apply(&[remove("a")]).is_ok() {
-            let made = home.make(b"a", FilterOptions::exact());
+            let made = home.make(b"a", FilterOptions::exact(), ADMIT);
             home.sweep();
             drop(made);
         }

@@ -1,6 +1,6 @@
 //! What the threads of a map share.
 
-use super::watch::Watches;
+use super::{batches::Batches, watch::Watches};
 use crate::config::MapDurability;
 use hashfold::{Error, ErrorClass, ErrorKind, Result, io::Access, map::Map, work::Clock};
 use hashfold_rows::Form;
@@ -38,6 +38,8 @@ pub(super) struct Core {
     pub(super) form: Form,
     /// Held while the changes of a transaction become visible, so that lookups see all of them or none.
     pub(super) gate: RwLock<()>,
+    /// Held by each batch, and by filters while they become visible.
+    pub(super) batches: Batches,
     pub(super) watches: Watches,
     /// Why changes cannot be made durable, as long as they cannot.
     pub(super) sync_error: Mutex<Option<String>>,

@@ -8,7 +8,9 @@
 //!
 //! Work that waits at one moment is a batch: its keys are read together, and its changes are written together, so
 //! that one sync makes them durable. A [`Unit`] is a command or a transaction: all of its changes or none.
+//! Filters beside the map become visible between two batches, so that no key is a string, too.
 
+mod batches;
 mod core;
 mod executor;
 mod expiries;
@@ -17,6 +19,7 @@ mod state;
 mod watch;
 
 pub(crate) use self::{
+    batches::BetweenBatches,
     core::MapSettings,
     executor::{MapWork, Outcome},
     served::ServedMap,

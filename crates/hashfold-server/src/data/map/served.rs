@@ -1,6 +1,7 @@
 //! A map that is open, as the rest of the server sees it.
 
 use super::{
+    batches::{Batches, BetweenBatches},
     core::{Core, MapSettings},
     executor::{self, MapWork, Outcome, Queue},
     state::Unit,
@@ -65,6 +66,7 @@ impl ServedMap {
             settings,
             form,
             gate: RwLock::default(),
+            batches: Batches::default(),
             watches: Watches::default(),
             sync_error: Mutex::default(),
             now_ms: AtomicU64::new(0),
@@ -191,6 +193,12 @@ impl ServedMap {
             Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// Keeps strings from being put as long as the result exists. Waits until those are visible for which clients have
+    /// looked whether their keys are filters.
+    pub(crate) fn between_batches(&self) -> BetweenBatches<'_> {
+        self.core.batches.between()
     }
 
     /// Looks up keys. `visit` is called once for each, with its value. Shows all changes of a transaction or none

@@ -159,8 +159,9 @@ impl State {
         value.expires_at.is_none_or(|at| at > self.now_ms)
     }
 
-    /// Begins a batch.
+    /// Begins a batch. No filter becomes visible before its end, unless it is paused.
     pub(super) fn begin(&mut self) {
+        self.core.batches.begin();
         self.now_ms = self.core.now_ms();
     }
 
@@ -169,6 +170,7 @@ impl State {
     pub(super) fn end(&mut self) -> (Outcome, u64) {
         self.write();
         self.forget();
+        self.core.batches.end();
         (std::mem::take(&mut self.outcome), self.seq)
     }
 
@@ -302,6 +304,13 @@ impl State {
     }
 }
 
+impl Drop for State {
+    fn drop(&mut self) {
+        // After a panic, filters do not wait for the end of the batch.
+        self.core.batches.end();
+    }
+}
+
 impl Slot {
     fn bytes(&self, key: &[u8]) -> usize {
         bytes_of(key, self.value.as_ref())
@@ -417,6 +426,25 @@ impl Unit<'_> {
         if self.get(key).is_ok_and(|value| value.is_none()) {
             self.delete(key);
         }
+    }
+
+    /// Pauses the batch before the unit changes anything: filters may become visible. The changes of the units before are
+    /// written, for which clients have looked whether their keys are filters.
+    ///
+    /// # Errors
+    /// The reply: these changes could not be written, and the unit has failed with them.
+    pub(crate) fn pause(&mut self) -> Result<(), String> {
+        if !self.state.write_before() {
+            let failure = self.state.outcome.failure(self.state.unit);
+            return Err(failure.unwrap_or_default().to_owned());
+        }
+        self.state.core.batches.end();
+        Ok(())
+    }
+
+    /// Goes on with the batch.
+    pub(crate) fn go_on(&self) {
+        self.state.core.batches.begin();
     }
 
     /// Runs a part of the unit. If it fails, the changes that it has made are taken back.
@@ -579,7 +607,10 @@ impl Unit<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::core::MapSettings, *};
+    use super::{
+        super::{batches::Batches, core::MapSettings},
+        *,
+    };
     use crate::config::MapDurability;
     use hashfold::{
         Env,
@@ -587,7 +618,10 @@ mod tests {
         map::{Durability, MapOptions},
     };
     use hashfold_rows::Form;
-    use std::sync::{Mutex, RwLock, atomic::AtomicU64};
+    use std::{
+        sync::{Mutex, RwLock, atomic::AtomicU64, mpsc::channel},
+        thread,
+    };
 
     fn state() -> State {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
@@ -605,6 +639,7 @@ mod tests {
             settings,
             form: Form::Plain,
             gate: RwLock::default(),
+            batches: Batches::default(),
             watches: Watches::default(),
             sync_error: Mutex::default(),
             now_ms: AtomicU64::new(0),
@@ -645,6 +680,47 @@ mod tests {
             assert_eq!(unit.get(&[i]).unwrap().unwrap().value, vec![i; SIZE]);
         }
         assert!(state.bytes <= KEPT_BYTES_MAX + 2 * SIZE, "{}", state.bytes);
+    }
+
+    #[test]
+    fn no_filter_becomes_visible_before_the_strings_of_a_batch() {
+        let put = |state: &mut State, key: &[u8]| {
+            let mut unit = state.unit();
+            unit.put(key, b"1".to_vec(), None).unwrap();
+            unit.end().unwrap();
+        };
+        thread::scope(|scope| {
+            let (shown, is_shown) = channel();
+            let mut state = state();
+            // Says whether the key is a string at a moment at which it may become a filter.
+            let show = |state: &State, key: &'static [u8]| {
+                let (core, shown) = (state.core.clone(), shown.clone());
+                scope.spawn(move || {
+                    let _between = core.batches.between();
+                    shown.send(core.map.contains(key).unwrap()).unwrap();
+                });
+                state.core.batches.wait_for_a_maker();
+            };
+            state.begin();
+            put(&mut state, b"a");
+            show(&state, b"a");
+            assert!(is_shown.try_recv().is_err());
+            state.end();
+            assert!(is_shown.recv().unwrap());
+            state.begin();
+            put(&mut state, b"b");
+            show(&state, b"b");
+            let mut unit = state.unit();
+            unit.pause().unwrap();
+            assert!(is_shown.recv().unwrap());
+            unit.go_on();
+            unit.put(b"c", b"1".to_vec(), None).unwrap();
+            unit.end().unwrap();
+            show(&state, b"c");
+            assert!(is_shown.try_recv().is_err());
+            drop(state);
+            assert!(!is_shown.recv().unwrap(), "the end of the thread leaves no batch");
+        });
     }
 
     #[test]

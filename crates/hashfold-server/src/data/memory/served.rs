@@ -237,16 +237,16 @@ impl ServedMemory {
     }
 
     /// Calls `change` with the number and the slot of each key, in the order of `keys` for each; it returns whether it
-    /// has changed the value.
+    /// has changed the value. The caller keeps commands on several keys from running.
     ///
     /// # Errors
     /// The reply: the data set has ended, and nothing was called.
     pub(crate) fn change_many<K: AsRef<[u8]>>(
         &self,
+        _together: &RwLockReadGuard<'_, ()>,
         keys: &[K],
         mut change: impl FnMut(usize, &mut Slot<'_>) -> bool,
     ) -> std::result::Result<(), String> {
-        let _together = self.begin_together();
         self.check_open()?;
         let mut changed = 0;
         let done = self.table.load().change_many(keys, |i, slot| {

@@ -43,7 +43,7 @@ fn fill(memory: &ServedMemory, size: usize, check: impl Fn()) -> Vec<String> {
         let first = all.len();
         let keys: Vec<String> = (first..first + AT_ONCE).map(|i| format!("{size}-{i}")).collect();
         let mut refused = 0;
-        let put = memory.change_many(&keys, |_, slot| {
+        let put = memory.change_many(&memory.begin_together(), &keys, |_, slot| {
             let is_put = slot.put(&value).is_ok();
             refused += usize::from(!is_put);
             is_put
@@ -66,10 +66,14 @@ fn a_data_set_takes_no_more_memory_than_its_limit() {
             assert!(bytes <= LIMIT as u64, "values of {size} bytes: {bytes}");
         };
         let keys = fill(&memory, size, check);
-        memory.change_many(&keys, |_, slot| slot.append("more").is_ok()).unwrap();
+        memory
+            .change_many(&memory.begin_together(), &keys, |_, slot| slot.append("more").is_ok())
+            .unwrap();
         check();
         memory
-            .change_many(&keys, |_, slot| slot.remove().is_ok_and(|was_there| was_there))
+            .change_many(&memory.begin_together(), &keys, |_, slot| {
+                slot.remove().is_ok_and(|was_there| was_there)
+            })
             .unwrap();
         check();
         assert_eq!(memory.count(), 0);

@@ -1,0 +1,143 @@
+//! A key is a string or a filter, never both: whatever clients do to it at the same time.
+
+use crate::{
+    fixture::{Client, Home},
+    slow_device::Gate,
+};
+use hashfold::{
+    Env,
+    io::{BlockFile, Disk, DiskLayer, OsDisk},
+};
+use hashfold_server::Server;
+use std::{path::Path, sync::Arc};
+
+const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// The spaces in which clients change strings and make filters: with a map, and in memory.
+const SPACES: [&str; 2] = ["sess", "clicks"];
+
+/// A disk that makes the files of filters only while its gate is open.
+#[derive(Clone, Debug, Default)]
+struct GatedDisk(Arc<Gate>);
+
+impl DiskLayer for GatedDisk {
+    fn below(&self) -> &dyn Disk {
+        &OsDisk
+    }
+
+    fn over_created(&self, path: &Path, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        if path.components().any(|name| name.as_os_str() == "made") {
+            self.0.pass();
+        }
+        file
+    }
+}
+
+fn home() -> Home {
+    let home = Home::new();
+    home.make_map("sess");
+    home
+}
+
+fn serve(home: &Home, space: &str, env: &Env) -> Server {
+    let file = format!(
+        "threads = 2\nfilters.path = 'made'\n[data.sess]\npath = 'sess'\ndurability = 'no'\n\
+         [data.clicks]\nkind = 'memory'\nmemory = '16MiB'\n\
+         [user.default]\nmakes-filters = true\nspace = '{space}'\n"
+    );
+    home.start_file_in(&file, env).unwrap()
+}
+
+#[test]
+fn a_filter_that_is_being_made_gives_way_to_a_string() {
+    for space in SPACES {
+        let (home, disk) = (home(), GatedDisk::default());
+        let env = Env::on(Arc::new(disk.clone()));
+        let server = serve(&home, space, &env);
+        let (mut maker, mut writer) = (Client::of(&server), Client::of(&server));
+        for (make, write) in [
+            ("BF.ADD k x", "SET k v"),
+            ("BF.RESERVE k 0.01 100", "MSET other 1 k v"),
+            ("BF.INSERT k ITEMS x", "APPEND k v"),
+            ("CF.ADD k x", "SET k v NX"),
+            ("CF.RESERVE k 100", "RENAME source k"),
+        ] {
+            writer.check("SET source v", "+OK");
+            disk.0.set_closed(true);
+            maker.ask(make);
+            disk.0.wait_for(1);
+            let reply = if write.starts_with("APPEND") { "1" } else { "+OK" };
+            writer.check(write, reply);
+            disk.0.set_closed(false);
+            assert_eq!(maker.reply(), WRONG_TYPE, "{space}: {make} beside {write}");
+            writer.check("TYPE k", "+string");
+            writer.check("GET k", "\"v\"");
+            writer.check("DEL k", "1");
+            writer.check("EXISTS k", "0");
+            // The name is free, and its string leaves nothing behind.
+            maker.check("BF.ADD k x", "1");
+            maker.check("SET k v", "+OK");
+            maker.check("TYPE k", "+string");
+            maker.check("DEL k", "1");
+        }
+        drop((maker, writer, server));
+        let server = serve(&home, space, &Env::system());
+        Client::of(&server).check("EXISTS k", "0");
+    }
+}
+
+#[test]
+fn commands_at_the_same_time_leave_a_string_or_a_filter() {
+    for space in SPACES {
+        let home = home();
+        let server = serve(&home, space, &Env::system());
+        let mut clients = [Client::of(&server), Client::of(&server)];
+        for round in 0..60 {
+            clients[0].check("FLUSHALL", "+OK");
+            let write = ["SET k v", "MSET k v o v", "APPEND k v", "INCR k", "SETNX k v"][round % 5];
+            let lines = ["BF.ADD k x", write];
+            let order = [round % 2, 1 - round % 2];
+            order.iter().for_each(|i| clients[*i].ask(lines[*i]));
+            let [made, written] = clients.each_mut().map(Client::reply);
+            let is_replaced = write.starts_with("SET k") || write.starts_with("MSET");
+            let expected = match (&*made, &*written) {
+                (WRONG_TYPE, reply) if reply != WRONG_TYPE => "+string",
+                ("1", WRONG_TYPE) if !is_replaced => "+MBbloom--",
+                ("1", "+OK") if is_replaced => "+string",
+                replies => panic!("{space}, {write}: {replies:?}"),
+            };
+            clients[1].check("TYPE k", expected);
+            // A string that a filter hides would be here after it.
+            clients[1].check("BF.ADD other x", "1");
+            clients[1].check("RENAME k moved", "+OK");
+            clients[1].check("EXISTS k", "0");
+        }
+    }
+}
+
+#[test]
+fn a_transaction_sees_the_strings_that_it_has_put() {
+    for space in SPACES {
+        let home = home();
+        let server = serve(&home, space, &Env::system());
+        let mut client = Client::of(&server);
+        for (lines, replies, kind) in [
+            (&["SET k v", "BF.ADD k x"][..], format!("[+OK {WRONG_TYPE}]"), "+string"),
+            (&["DEL k", "BF.ADD k x", "SET k v"], "[1 1 +OK]".into(), "+string"),
+            (&["DEL k", "BF.ADD k x"], "[1 1]".into(), "+MBbloom--"),
+            (&["BF.ADD k y", "APPEND k v"], format!("[1 {WRONG_TYPE}]"), "+MBbloom--"),
+            (&["FLUSHALL", "CF.ADD k x"], "[+OK 1]".into(), "+MBbloomCF"),
+        ] {
+            client.check("MULTI", "+OK");
+            lines.iter().for_each(|line| client.check(line, "+QUEUED"));
+            client.check("EXEC", &replies);
+            client.check("TYPE k", kind);
+        }
+        // One without changes of strings.
+        client.check("FLUSHALL", "+OK");
+        client.check("MULTI", "+OK");
+        client.check("BF.ADD k x", "+QUEUED");
+        client.check("EXEC", "[1]");
+        client.check("TYPE k", "+MBbloom--");
+    }
+}
