@@ -23,8 +23,8 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-/// Maximum size of the encoded changes that a record of the log has itself, in bytes. More changes are in parts of this size,
-/// in blocks of their own.
+/// Maximum size of the encoded changes that a record of the log has itself, in bytes. More changes are in parts of at
+/// most this size, in blocks of their own.
 const RECORD_SIZE_MAX: usize = if cfg!(test) { 4 << 10 } else { PAYLOAD_SIZE_MAX };
 /// Maximum size of all encoded changes of a record, in bytes.
 pub(super) const CHANGES_SIZE_MAX: usize = if cfg!(test) { 640 << 10 } else { 1 << 30 };
@@ -200,7 +200,8 @@ fn encode<'a>(core: &Core, clears: bool, changes: &[Write<'a>]) -> Result<Record
     for change in changes {
         if is_long && bytes.len() + change.size() > RECORD_SIZE_MAX {
             record.add_part(core, &bytes, count)?;
-            (bytes.clear(), count = 0);
+            bytes.clear();
+            count = 0;
         }
         let (change, owner) = write_large(core, *change)?;
         log::encode(&mut bytes, change.key, change.content);
