@@ -378,12 +378,12 @@ mod tests {
                     i += 1;
                     let random = mix(i, Seed(5));
                     let is_growing = all.len() < count;
-                    if random % 4 == 0 || is_growing {
+                    if random.is_multiple_of(4) || is_growing {
                         let unit = arena.allocate().unwrap();
                         arena.unit_mut(unit).as_chunks_mut::<8>().0.fill(random.to_le_bytes());
                         all.push((unit, random));
                     }
-                    if random % 4 == 0 || !is_growing {
+                    if random.is_multiple_of(4) || !is_growing {
                         let (unit, bytes) = all.swap_remove(random as usize % all.len());
                         let unit_bytes = arena.unit(unit).as_chunks::<8>().0;
                         assert!(unit_bytes.iter().all(|found| *found == bytes.to_le_bytes()));
