@@ -291,7 +291,7 @@ pub(super) const TOO_LARGE: &str =
 /// The values of the keys of a group.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// What is needed of each value; empty if all are needed as a whole.
+    /// Parts that are needed of the values; empty if all are needed as a whole.
     parts: Vec<Part>,
     /// The error reply if there was no room for a value.
     too_large: Option<String>,
@@ -301,7 +301,7 @@ pub(super) struct Answers {
     errors: Vec<String>,
 }
 
-/// What is needed of a value.
+/// A part that is needed of a value.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     needs: Needs,

@@ -22,7 +22,7 @@ pub(super) struct MemoryGroup {
     pub(super) memory: Arc<ServedMemory>,
     pub(super) requests: Vec<MemoryRequest>,
     calls: Calls,
-    /// What the requests have seen of filters, each space once.
+    /// Filters as the requests have seen them, each space once.
     seen: Vec<SeenFilters>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct MemoryRequest {
     pub(super) seen: Option<usize>,
 }
 
-/// What the replies of requests that run alone take, and which commands on filters wait for them.
+/// Memory for the replies of requests that run alone, and the turns of commands on filters.
 #[derive(Clone, Copy)]
 pub(super) struct Resources<'a> {
     pub(super) values: &'a Arc<ValueMemory>,

@@ -23,7 +23,7 @@ const READERS: usize = 8;
 #[derive(Clone, Debug, Default)]
 struct GatedDisk(Arc<Gate>);
 
-/// What calls of a disk wait at.
+/// A gate at which calls of a disk wait.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     /// Whether calls wait, and the number of those that do.
