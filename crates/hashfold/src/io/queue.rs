@@ -77,7 +77,7 @@ impl WriteQueue {
         first_error
     }
 
-    /// Returns the maximum number of writes in flight.
+    /// Returns the number of writes in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }

@@ -307,8 +307,8 @@ impl Core {
         Ok((blocks, write))
     }
 
-    /// Writes blocks as [`Core::write_blocks`] does, in the background: they are written once the queue has
-    /// no write in flight.
+    /// Writes blocks as [`Core::write_blocks`] does, in the background: they are on the device once the
+    /// queue has no write in flight.
     pub(super) fn start_blocks(
         &self,
         queue: &mut WriteQueue,

@@ -67,7 +67,8 @@ struct Handle(Arc<Core>);
 impl Map {
     /// Maximum size of the changes of one [`Map::write`], or of one transaction, in bytes: of keys and
     /// values, values above 1 KiB left out, with up to 50 bytes more per change ([`Write::size`]). 1 GiB.
-    /// Other writers wait while changes of more than about 512 KiB are applied.
+    /// While changes of more than about 512 KiB are applied, other writers, transactions, snapshots and
+    /// checkpoints wait, and lookups see some of them.
     pub const WRITE_BYTES_MAX: usize = CHANGES_SIZE_MAX;
 
     /// Opens the map in a folder, or creates one, with the default options.
@@ -266,7 +267,8 @@ impl Map {
 
     /// Does the slow part of [`Map::write`], which may wait for the device: frees memory and writes
     /// large values. The changes are made by [`Prepared::apply`], so that a caller that keeps readers
-    /// out meanwhile does not keep them waiting for the device.
+    /// out meanwhile does not keep them waiting for the device; but the changes of more than about 512 KiB
+    /// may wait for it in [`Prepared::apply`], too.
     ///
     /// # Errors
     /// The errors of [`Map::write`].

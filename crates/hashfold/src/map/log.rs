@@ -12,8 +12,8 @@
 //! | value  |    … | of a put: size (a variable-length integer), bytes; of a large value: the pointer, 20 bytes |
 //! | part   |    … | of change 8: its number of changes (a variable-length integer), and the pointer to a large value that has them, 20 bytes |
 //!
-//! A part has changes of single keys, 1 to 5, and counts as so many. The changes of a record that exceed its largest
-//! size are in parts; a rest of up to 1 KiB is in the record.
+//! If the changes of a record exceed the largest payload, they are in parts, but for a rest of up to 1 KiB at the end. A
+//! part has changes of single keys, 1 to 5, and counts as that number of changes.
 
 use super::{
     block::KEY_BYTES_MAX,
@@ -70,7 +70,7 @@ pub(super) struct Part {
 
 impl Logged<'_> {
     /// Returns the number of changes.
-    fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         match self {
             Logged::Key(_) | Logged::Clear | Logged::Loaded => 1,
             Logged::Part(part) => part.count,
@@ -150,7 +150,7 @@ pub(super) fn decode_part<'a>(
     let mut changes = Vec::new();
     while !fields.rest().is_empty() {
         let change = fields.u8()?;
-        changes.push(decode_change(&mut fields, change, seed)?);
+        changes.push(decode_change(&mut fields, (change, "1 to 5"), seed)?);
     }
     check_count(count, changes.len() as u64)?;
     changes.into_iter().try_for_each(take)
@@ -169,12 +169,16 @@ fn decode_logged<'a>(fields: &mut Decoder<'a>, seed: Seed) -> Result<Logged<'a>>
             let pointer = Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?;
             Ok(Logged::Part(Part { count, pointer }))
         }
-        change => decode_change(fields, change, seed).map(Logged::Key),
+        change => decode_change(fields, (change, "1 to 8"), seed).map(Logged::Key),
     }
 }
 
-/// Decodes the fields of a change of one key.
-fn decode_change<'a>(fields: &mut Decoder<'a>, change: u8, seed: Seed) -> Result<Change<'a>> {
+/// Decodes the fields of a change of one key. `expected` is for the error if it is another change.
+fn decode_change<'a>(
+    fields: &mut Decoder<'a>,
+    (change, expected): (u8, &'static str),
+    seed: Seed,
+) -> Result<Change<'a>> {
     let key = fields.sized_bytes()?;
     let expires_at = match change {
         PUT_EXPIRING | PUT_LARGE_EXPIRING => Some(fields.u64()?),
@@ -186,7 +190,7 @@ fn decode_change<'a>(fields: &mut Decoder<'a>, change: u8, seed: Seed) -> Result
         PUT_LARGE | PUT_LARGE_EXPIRING => {
             Value::Large(Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?)
         }
-        change => return Err(Error::field("change in the log", "1 to 8", change)),
+        change => return Err(Error::field("change in the log", expected, change)),
     };
     let value_size = if let Value::Inline(value) = value { value.len() } else { 0 };
     within("key size in the log", 0..=KEY_BYTES_MAX as u64, key.len() as u64)?;

@@ -57,12 +57,17 @@ pub(super) fn start(core: &Arc<Core>) {
     }
     let shared = core.clone();
     let job = move || {
-        let done = catch_unwind(AssertUnwindSafe(|| run(&shared)));
-        let job = "maintenance of the map";
-        shared.tasks.note(done.unwrap_or_else(|_| Err(ErrorKind::Panicked { job }.into())));
+        shared.tasks.note(caught(|| run(&shared)));
         shared.tasks.is_running.store(false, SeqCst);
     };
     core.tasks.start_maintenance(|| Pending::start(&*core.options.env.executor, job));
+}
+
+/// Returns a panic of maintenance as an error. The structure changes in single steps, and is sound.
+fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let job = "maintenance of the map";
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.unwrap_or_else(|_| Err(ErrorKind::Panicked { job }.into()))
 }
 
 /// Does all work that is due.
@@ -122,8 +127,8 @@ pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
     Ok(())
 }
 
-/// Flushes the groups with the most changes in RAM if these take too much. The caller holds `moving`, and numbers
-/// are this process' own.
+/// Flushes the groups with the most changes in RAM if these take too much. The caller holds `moving`, and has called
+/// `own_numbers` before.
 ///
 /// # Errors
 /// After an error, all changes are still there.
@@ -133,8 +138,11 @@ pub(super) fn relieve_moving(core: &Core) -> Result<()> {
         return Ok(());
     }
     let (goal, mut groups) = (max / 4 * (START_QUARTERS - 1), Vec::new());
-    while core.buffered_bytes() > goal && write_fullest(core, &mut groups)? {}
-    Ok(())
+    // The caller may hold locks under which nothing panics.
+    caught(|| {
+        while core.buffered_bytes() > goal && write_fullest(core, &mut groups)? {}
+        Ok(())
+    })
 }
 
 /// Writes the changes in RAM of some of the groups with the most: the last ones of `groups`, which are found if

@@ -194,7 +194,8 @@ fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Cor
     Ok(core)
 }
 
-/// Applies a change of the record at `seq` of the log. `owners` are those of the large values that are known.
+/// Applies a change of the record at `seq` of the log. `owners` are those of the large values and
+/// parts that are known.
 fn replay(core: &Core, seq: u64, logged: Logged<'_>, owners: &mut Owners) -> Result<()> {
     match logged {
         Logged::Key(change) => replay_change(core, seq, change, owners),

@@ -122,10 +122,15 @@ impl Stripe {
 impl Held<'_> {
     /// Records a change for open transactions.
     pub(super) fn note(&mut self, hash: KeyHash, seq: u64) {
-        if self.all.transactions.load(SeqCst) > 0 {
-            let index = index_of(hash);
-            let stripe = self.stripes.iter_mut().find(|(i, _)| *i == index);
-            let (_, stripe) = stripe.expect("the stripe is locked");
+        let index = index_of(hash);
+        let stripe = self.stripes.iter_mut().find(|(i, _)| *i == index);
+        let (_, stripe) = stripe.expect("the stripe is locked");
+        if self.all.transactions.load(SeqCst) == 0 {
+            // No transaction needs what is there.
+            if stripe.recent.capacity() > 0 {
+                **stripe = Stripe { all_changed: stripe.all_changed, ..Stripe::default() };
+            }
+        } else {
             stripe.recent.insert(hash.bits(), seq);
             if stripe.recent.len() > stripe.recent_max {
                 stripe.forget(self.all.oldest.load(SeqCst));

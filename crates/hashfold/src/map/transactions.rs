@@ -50,7 +50,7 @@ struct Open {
     reads_only: bool,
 }
 
-/// What a thread does and finds.
+/// A thread, and all that it has done and found.
 struct Recorder<'a> {
     map: &'a Map,
     /// Logical time, of all threads.
@@ -60,7 +60,7 @@ struct Recorder<'a> {
     /// Number of values that were made.
     values: u64,
     history: Vec<Committed>,
-    /// The same for snapshots, of which each is a transaction that only reads.
+    /// The part of that for snapshots, of which each is a transaction that only reads.
     snapshots: Vec<Committed>,
     conflicts: u64,
     groups_max: u64,
@@ -247,7 +247,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// What happened in the runs of all seeds.
+/// Events in the runs of all seeds.
 #[derive(Debug, Default)]
 struct Figures {
     transactions: usize,

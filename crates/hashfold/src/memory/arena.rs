@@ -96,13 +96,24 @@ impl<const UNIT: usize> Arena<UNIT> {
     /// `Memory` if the budget is exhausted; `Limit` if there would be too many units; errors of the system.
     #[inline]
     pub(super) fn ensure(&mut self, units: usize) -> Result<()> {
-        while self.steps.free() < units as u64 {
-            self.populate_step()?;
-        }
+        self.ensure_now(units)?;
+        self.go_ahead(units);
+        Ok(())
+    }
+
+    /// Does what [`Arena::ensure`] does, without memory ahead.
+    #[inline]
+    pub(super) fn ensure_now(&mut self, units: usize) -> Result<()> {
+        if self.steps.free() < units as u64 { self.populate_steps(units as u64) } else { Ok(()) }
+    }
+
+    /// Populates memory ahead, if there are few free units beside the next `units`. These are taken from the steps that
+    /// were resident or had been given back before.
+    #[inline]
+    pub(super) fn go_ahead(&mut self, units: usize) {
         if self.executor.is_some() {
             self.populate_ahead(units as u64);
         }
-        Ok(())
     }
 
     /// Returns a unit with arbitrary contents.
@@ -142,24 +153,46 @@ impl<const UNIT: usize> Arena<UNIT> {
             self.steps.put_emptied();
             return;
         }
-        while let Some(step) = self.steps.surplus() {
-            let (byte, len) = span(step);
-            let (index, start) = segment_of(byte);
-            if !self.segments[index].give_back(start, len) {
-                break;
-            }
-            self.steps.leave(step);
-        }
+        while let Some(step) = self.steps.surplus()
+            && self.give_step_back(step)
+        {}
         self.set_reserved();
     }
 
-    /// Makes the next step resident.
+    /// Makes the next steps resident, until this number of units is free. After an error, none of them is.
     #[cold]
-    fn populate_step(&mut self) -> Result<()> {
-        let step = self.reserve_step()?;
-        self.part(step).populate().inspect_err(|_| self.set_reserved())?;
-        self.steps.enter(step);
+    fn populate_steps(&mut self, units: u64) -> Result<()> {
+        let mut entered = Vec::new();
+        while self.steps.free() < units {
+            match self.populate_step() {
+                Ok(step) => entered.push(step),
+                Err(error) => {
+                    entered.into_iter().rev().for_each(|step| _ = self.give_step_back(step));
+                    self.set_reserved();
+                    return Err(error);
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Makes the next step resident, and returns it.
+    fn populate_step(&mut self) -> Result<usize> {
+        let step = self.reserve_step()?;
+        self.part(step).populate()?;
+        self.steps.enter(step);
+        Ok(step)
+    }
+
+    /// Gives a step without a unit in use back to the system; returns whether the system takes it. No job populates it.
+    fn give_step_back(&mut self, step: usize) -> bool {
+        let (byte, len) = span(step);
+        let (index, start) = segment_of(byte);
+        let is_given = self.segments[index].give_back(start, len);
+        if is_given {
+            self.steps.leave(step);
+        }
+        is_given
     }
 
     /// Reserves memory for the next step in the budget, and addresses for it in a segment; returns the step.

@@ -163,9 +163,12 @@ impl Slabs {
         if pages > PAGES_MAX as usize {
             return Err(crowded("pages of 64 KiB in a shard", u64::from(PAGES_MAX)));
         }
-        self.pages.ensure(count)?;
-        // Pages are not used in the order of their numbers: any that can be the next one has a bitmap then.
-        self.bitmaps.ensure((self.pages.end() as usize).saturating_sub(self.states.len()))
+        self.pages.ensure_now(count)?;
+        // Pages are not used in the order of their numbers: any of those that can be the next ones has a bitmap then.
+        // Steps that are populated ahead come after them.
+        self.bitmaps.ensure((self.pages.end() as usize).saturating_sub(self.states.len()))?;
+        self.pages.go_ahead(count);
+        Ok(())
     }
 
     /// Allocates a block with arbitrary contents.
@@ -199,12 +202,14 @@ impl Slabs {
     /// Opens a page of the pool, or a new one, for a class.
     #[cold]
     fn add_page(&mut self, class: usize) -> Result<()> {
-        self.ensure(1)?;
+        if self.pages.units() >= u64::from(PAGES_MAX) {
+            return Err(crowded("pages of 64 KiB in a shard", u64::from(PAGES_MAX)));
+        }
         let page = self.pages.allocate()?;
         let free = blocks(class) as u16;
         let state = Page { class: class as u8, leaving: false, free, hint: 0 };
         while self.states.len() <= page as usize {
-            let bitmap = self.bitmaps.allocate()?;
+            let bitmap = self.bitmaps.allocate().inspect_err(|_| self.pages.release(page))?;
             debug_assert_eq!(bitmap as usize, self.states.len());
             self.states.push(IN_POOL);
         }

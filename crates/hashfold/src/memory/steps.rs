@@ -56,6 +56,8 @@ pub(super) struct Steps<const UNIT: usize> {
     absent: Bits,
     /// Bytes of the steps that are empty.
     empty_bytes: u64,
+    /// Bytes of the steps that were never in use.
+    fresh_bytes: u64,
     /// Bytes of the steps that were needed again after they were given back, less those that were given back since: a large
     /// value that is replaced all the time needs as much each time.
     again_bytes: u64,
@@ -77,6 +79,7 @@ impl<const UNIT: usize> Steps<UNIT> {
             empty: Bits::default(),
             absent: Bits::default(),
             empty_bytes: 0,
+            fresh_bytes: 0,
             again_bytes: 0,
             emptied: false,
             resident: 0,
@@ -128,6 +131,7 @@ impl<const UNIT: usize> Steps<UNIT> {
             self.again_bytes = (self.again_bytes + len).min(AGAIN_BYTES_MAX);
         }
         self.fresh.set(step);
+        self.fresh_bytes += len;
         self.resident += len;
     }
 
@@ -167,6 +171,7 @@ impl<const UNIT: usize> Steps<UNIT> {
     fn open_fresh(&mut self) -> usize {
         let step = self.fresh.first().expect("a unit is free");
         self.fresh.clear(step);
+        self.fresh_bytes -= span(step).1 as u64;
         self.open.set(step);
         step
     }
@@ -200,24 +205,28 @@ impl<const UNIT: usize> Steps<UNIT> {
         self.emptied = true;
     }
 
-    /// Returns the last empty step, if the others have as many bytes as are to be kept: at least those of the step that
-    /// would become resident next.
+    /// Returns the last step that is empty or was never in use, if the others have as many bytes as are to be kept: at
+    /// least those of the step that would become resident next.
     pub(super) fn surplus(&mut self) -> Option<usize> {
-        let step = self.empty.last()?;
+        let step = self.empty.last().max(self.fresh.last())?;
         let next = self.absent.first().map_or(step, |absent| absent.min(step));
         let least = (KEPT_BYTES_MIN + self.again_bytes).max(span(next).1 as u64);
         let kept = (self.used * UNIT as u64 / KEPT_PART).max(least);
-        (self.empty_bytes >= kept + span(step).1 as u64).then_some(step)
+        (self.empty_bytes + self.fresh_bytes >= kept + span(step).1 as u64).then_some(step)
     }
 
-    /// Removes an empty step, whose memory was given back.
+    /// Removes a step that is empty or was never in use, whose memory was given back.
     pub(super) fn leave(&mut self, step: usize) {
         let len = span(step).1 as u64;
-        let was_empty = self.empty.clear(step);
-        debug_assert!(was_empty);
-        self.open.clear(step);
+        if self.fresh.clear(step) {
+            self.fresh_bytes -= len;
+        } else {
+            let was_empty = self.empty.clear(step);
+            debug_assert!(was_empty);
+            self.open.clear(step);
+            self.empty_bytes -= len;
+        }
         self.absent.set(step);
-        self.empty_bytes -= len;
         self.again_bytes = self.again_bytes.saturating_sub(len);
         self.resident -= len;
     }

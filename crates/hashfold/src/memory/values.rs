@@ -203,8 +203,8 @@ impl Values {
     /// Stores bytes in extents.
     fn store_large(&mut self, bytes: &[u8]) -> Result<Reference> {
         let extents = bytes.len().div_ceil(BLOCK_BYTES_MAX);
-        // Then none of the allocations below fails.
-        self.slabs.ensure(extents + 2)?;
+        // Then none of the allocations below fails. Two full extents fill a page.
+        self.slabs.ensure(extents.div_ceil(2) + 3)?;
         let list = self.slabs.allocate(extents * REFERENCE_BYTES)?;
         for (i, bytes) in bytes.chunks(BLOCK_BYTES_MAX).enumerate() {
             let extent = self.slabs.allocate(bytes.len())?;
@@ -260,7 +260,7 @@ impl Values {
     /// Adds bytes to extents. A snapshot may read the head and the list: they are replaced then.
     fn append_large(&mut self, head: Reference, bytes: &[u8]) -> Result<Reference> {
         // Then none of the allocations below fails: the last extent, new ones, a list, a head.
-        self.slabs.ensure(bytes.len().div_ceil(BLOCK_BYTES_MAX) + 4)?;
+        self.slabs.ensure(bytes.len().div_ceil(BLOCK_BYTES_MAX).div_ceil(2) + 5)?;
         let (len, old_list) = self.list(head);
         let mut extents: Vec<_> = references(self.slabs.block(old_list)).collect();
         let last = extents.last_mut().expect("a list has extents");

@@ -5,7 +5,7 @@
 //!  makers of filters ──────────── between: is the key a string? ─ the filter is visible ─ dropped ──┴→ in turn
 //! ```
 //!
-//! So no key becomes both. The map's thread pauses its batch while it waits for the turns of filters, which makers hold.
+//! So no key of the map becomes both; a filter that clients of another data set make is not looked at. The map's thread pauses its batch while it waits for the turns of filters, which makers hold.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

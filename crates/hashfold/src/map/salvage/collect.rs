@@ -100,24 +100,43 @@ impl<'a> Collector<'a> {
 
     /// Adds the changes of a record.
     pub(super) fn push_record(&mut self, record: Record<'_>) -> Result<()> {
-        let seed = self.identity.seed;
-        let taken = log::decode(record.payload, record.count, seed, |logged| match logged {
-            Logged::Key(change) => self.push(change),
-            Logged::Clear => self.clear(),
-            Logged::Loaded => Ok(()),
-            Logged::Part(part) => self.push_part(part),
+        let (seed, mut seq) = (self.identity.seed, record.seq);
+        let taken = log::decode(record.payload, record.count, seed, |logged| {
+            let seqs = seq..seq + logged.count();
+            seq = seqs.end;
+            match logged {
+                Logged::Key(change) => self.push(change),
+                Logged::Clear => self.clear(),
+                Logged::Loaded => Ok(()),
+                Logged::Part(part) => {
+                    let pushed = self.push_part(part);
+                    self.note(pushed, || Lost::Records(seqs))
+                }
+            }
         });
         self.note(taken, || Lost::Records(record.seq..record.end()))
     }
 
     /// Adds the changes of a part of a record.
-    fn push_part(&mut self, Part { count, pointer }: Part) -> Result<()> {
-        let Identity { seed, id } = self.identity;
-        let file = self.file.clone().ok_or_else(|| {
+    fn push_part(&mut self, part: Part) -> Result<()> {
+        let bytes = self.read_part(part)?;
+        log::decode_part(&bytes, part.count, self.identity.seed, |change| self.push(change))
+    }
+
+    fn read_part(&self, part: Part) -> Result<Vec<u8>> {
+        let file = self.file.as_ref().ok_or_else(|| {
             Error::field("part of a record", "a data file that has it", "no data file")
         })?;
-        let bytes = large::read_unowned(&*file, id, pointer)?;
-        log::decode_part(&bytes, count, seed, |change| self.push(change))
+        large::read_unowned(&**file, self.identity.id, part.pointer)
+    }
+
+    /// Whether all parts of a record can be read. After a checkpoint, their blocks may be used for something else.
+    pub(super) fn has_parts(&self, record: Record<'_>) -> bool {
+        let has_part = |logged: Logged<'_>| match logged {
+            Logged::Part(part) => self.read_part(part).map(drop),
+            Logged::Key(_) | Logged::Clear | Logged::Loaded => Ok(()),
+        };
+        log::decode(record.payload, record.count, self.identity.seed, has_part).is_ok()
     }
 
     /// Adds the entries of a block that are wanted. `lost` says what its damage means.

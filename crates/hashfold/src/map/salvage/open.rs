@@ -200,11 +200,13 @@ impl<'a> Remains<'a> {
     /// Collects the entries of all blocks, and all changes of the log.
     fn collect_without_catalog(&self, out: &mut Collector<'_>) -> Result<()> {
         // After the last gap, the log has all changes. Before, its changes may be older than those
-        // in blocks: segments that wait to be recycled have such changes.
+        // in blocks: segments that wait to be recycled have such changes. So may those up to a record
+        // whose parts are gone: a checkpoint has freed them.
         let (mut end, mut last_gap) = (0, 0);
         let mut lost = wal::salvage(self.log(), 0..0, &mut |record| {
             last_gap = if record.seq > end { record.seq } else { last_gap };
             end = record.end();
+            last_gap = if out.has_parts(record) { last_gap } else { end };
             Ok(())
         })?;
         let part = |after_gap: &dyn Fn(u64) -> bool, out: &mut Collector<'_>| {

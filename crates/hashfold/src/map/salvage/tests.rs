@@ -8,6 +8,8 @@ use crate::{
     map::{
         Durability, Map, MapOptions, Write,
         block::{BLOCK_SIZE, Block, BlockKind},
+        checkpoint::{self, Goal},
+        maintain,
         tests::{Model, Numbers, SEED, check, folder, tiny},
     },
     run::Run,
@@ -242,6 +244,58 @@ fn entries_expire_in_the_new_map_too_and_cleared_ones_stay_away() {
         assert_eq!((found.value.len(), found.expires_at), (size, Some(LATER)));
     }
     assert_eq!(new.get("cleared").unwrap(), None);
+}
+
+/// The changes of a record that is too long for the log, of which a block of a part is damaged: only those of this part
+/// are lost. After a checkpoint, the parts are gone while their record and older ones are still in the log.
+#[test]
+fn damaged_parts_cost_their_changes_and_old_ones_bring_nothing_back() {
+    let disk = MemoryDisk::default();
+    let map = Map::create(folder(), options(&disk)).unwrap();
+    map.put("key 7", "old").unwrap();
+    map.put("key 90", "old").unwrap();
+    let pairs: Vec<_> = (0..100).map(|i| (format!("key {i}"), vec![i as u8; 200])).collect();
+    let changes: Vec<Write<'_>> =
+        pairs.iter().map(|(key, value)| Write::put(key.as_bytes(), value)).collect();
+    map.write(&changes).unwrap();
+    map.sync().unwrap();
+    let owners: Vec<u64> =
+        map.core().logged.lock().unwrap().iter().map(|(_, it)| it.first).collect();
+    assert!(owners.len() > 3, "{owners:?}");
+    let model: Model =
+        pairs.iter().map(|(key, value)| (key.clone().into_bytes(), value.clone())).collect();
+
+    let damaged = copy(&disk);
+    damage(&damaged, &owners[1..2]);
+    let (found, losses) = left(&damaged).unwrap();
+    assert!(losses.iter().any(|loss| matches!(loss.lost, Lost::Records(_))), "{losses:?}");
+    let kept = found.iter().filter(|(key, value)| model.get(*key) == Some(*value)).count();
+    assert!((60..100).contains(&kept), "{kept}");
+
+    // All is flushed; then another change keeps the segment.
+    let core = map.core();
+    let made = checkpoint::checkpoint(core, Goal::All, || {
+        maintain::relieve(core, 0)?;
+        map.put("last", "1").map(drop)
+    });
+    made.unwrap();
+    map.sync().unwrap();
+    let without = copy(&disk);
+    damage(&without, &owners);
+    let names = without.list(folder()).unwrap();
+    let is_gone = |name: &&String| *name == "MANIFEST" || name.starts_with("catalog-");
+    names.iter().filter(is_gone).for_each(|name| without.remove(&folder().join(name)).unwrap());
+    let (mut found, _) = left(&without).unwrap();
+    assert_eq!(found.remove(&b"last"[..]), Some(b"1".to_vec()));
+    assert!(found == model, "{:?}", found.get(&b"key 7"[..]));
+}
+
+/// Overwrites blocks of the data file.
+fn damage(disk: &MemoryDisk, blocks: &[u64]) {
+    let file = disk.open_to_write(&folder().join("map-data"), Access::Cached).unwrap();
+    for block in blocks {
+        file.write_at(block * BLOCK_SIZE as u64, &[0; BLOCK_SIZE]).unwrap();
+    }
 }
 
 #[test]
