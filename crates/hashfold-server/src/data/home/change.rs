@@ -54,11 +54,17 @@ impl FilterHome {
         if staged.names != state.names {
             self.publish(state, staged.names)?;
         }
-        let after = install(staged.filters);
+        let mut after = install(staged.filters);
+        let mut filters = self.write();
+        // Filters that became visible meanwhile; no command changes their keys.
+        let is_new = |(key, _): &(&Vec<u8>, &Arc<FilterKey>)| !before.contains_key(*key);
+        let new = filters.iter().filter(is_new).map(|(key, filter)| (key.clone(), filter.clone()));
+        after.extend(new);
         let is_kept = |filter: &Arc<FilterKey>| after.values().any(|it| Arc::ptr_eq(it, filter));
-        let gone: Vec<_> = before.into_values().filter(|filter| !is_kept(filter)).collect();
-        *self.write() = after;
+        let gone: Vec<_> = before.values().filter(|filter| !is_kept(filter)).cloned().collect();
+        *filters = after;
         self.note_shown();
+        drop(filters);
         gone.iter().for_each(|filter| filter.retire());
         Ok(())
     }

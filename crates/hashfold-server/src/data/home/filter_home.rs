@@ -46,8 +46,8 @@ pub(crate) struct FilterHome {
     memory: MemoryBudget,
     /// All filters, also those that have expired since the last change.
     filters: RwLock<Filters>,
-    /// Held while filters are made, removed and renamed, but not by a maker that waits for its moment: others hold what
-    /// it waits for before this.
+    /// Held while filters are made, removed and renamed, but not by a maker that waits for its moment, or whose filter
+    /// becomes visible then: others hold what it waits for before this.
     state: Mutex<State>,
     /// Notified when a filter that was being made is visible, or will not be.
     is_made: Condvar,
@@ -260,7 +260,7 @@ impl FilterHome {
         let filter = Arc::new(filter);
         let mut is_shown = false;
         let admitted = admit(&mut || {
-            let _state = self.lock();
+            // Without the lock of the state: others write files under it, and the data would wait for them.
             let mut filters = self.write();
             // Another connection may have loaded one of this name.
             if !filters.contains_key(filter.key()) {
