@@ -611,6 +611,8 @@ fn look(shared: &Shared, stop: &Signal) {
             deployment.throttle(&shared.metrics.commands(), now);
         }
     });
+    // The log has all that was served, also if the server stops at once.
+    journal.look(shared);
 }
 
 /// Calls `work` with the time at each interval, until the server stops.
