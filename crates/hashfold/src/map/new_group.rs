@@ -98,7 +98,7 @@ impl NewGroup {
     }
 
     /// Writes the first entries, those in a key range, to spans of the new map, and removes them. The spans
-    /// are written once the queue has no write in flight.
+    /// are on the device once the queue has no write in flight.
     ///
     /// # Errors
     /// The errors of [`NewGroup::write`].
