@@ -132,10 +132,7 @@ pub(super) fn decode(
     while !fields.rest().is_empty() {
         changes.push(decode_logged(&mut fields, seed)?);
     }
-    check_count(
-        count,
-        changes.iter().fold(0, |sum: u64, logged| sum.saturating_add(logged.count())),
-    )?;
+    check_count(count, changes.iter().map(Logged::count).sum())?;
     changes.into_iter().try_for_each(take)
 }
 
@@ -165,7 +162,9 @@ fn decode_logged<'a>(fields: &mut Decoder<'a>, seed: Seed) -> Result<Logged<'a>>
         CLEAR => Ok(Logged::Clear),
         LOADED => Ok(Logged::Loaded),
         PART => {
-            let count = within("changes in a part of a record", 1..=u64::MAX, fields.varint()?)?;
+            // A change takes more than a byte. Sums of such numbers do not overflow.
+            let most = VALUE_BYTES_MAX as u64;
+            let count = within("changes in a part of a record", 1..=most, fields.varint()?)?;
             let pointer = Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?;
             Ok(Logged::Part(Part { count, pointer }))
         }
@@ -280,9 +279,12 @@ mod tests {
         for other in [CLEAR_PAYLOAD, LOADED_PAYLOAD, &payload] {
             assert!(of_part(&[&keys, other].concat(), 2).is_err());
         }
-        let mut one = Vec::new();
-        encode_part(&mut one, Part { count: u64::MAX, pointer });
-        assert!(decoded(&one, 1).is_err() && decoded(&[&one[..], &one].concat(), 1).is_err());
+        for count in [0, VALUE_BYTES_MAX as u64 + 1, u64::MAX] {
+            let mut one = Vec::new();
+            encode_part(&mut one, Part { count, pointer });
+            assert!(decoded(&one, count).is_err(), "{count}");
+            assert!(decoded(&[&one[..], &one].concat(), u64::MAX).is_err(), "{count}");
+        }
         let mut long = Vec::new();
         encode(&mut long, &[0; KEY_BYTES_MAX + 1], Content::TOMBSTONE);
         assert!(decoded(&long, 1).is_err());
