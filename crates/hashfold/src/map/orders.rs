@@ -21,9 +21,9 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
 };
 
-/// Number of random orders of each case, in a run of all tests and in one of this test alone.
-const ORDERS: usize = 100;
-const ORDERS_SLOW: usize = 10_000;
+/// Number of random orders of each case. A lookup that does not see that its group was split is found in a few
+/// thousand.
+const ORDERS: usize = 10_000;
 /// Memory for the stack of each thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 const KEYS: u8 = 24;
@@ -45,10 +45,10 @@ impl Executor for Started {
 }
 
 /// Runs a case in many orders.
-fn check(orders: usize, case: impl Fn() + Send + Sync + 'static) {
+fn check(case: impl Fn() + Send + Sync + 'static) {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
-    Runner::new(RandomScheduler::new(orders), config).run(case);
+    Runner::new(RandomScheduler::new(ORDERS), config).run(case);
 }
 
 /// Makes a map whose groups are flushed, merged and split after a few changes.
@@ -113,10 +113,11 @@ impl Versions {
 
 /// Lookups beside flushes, merges, splits and checkpoints find the newest versions, in blocks that no
 /// other group has taken over.
-fn lookups(orders: usize) {
+#[test]
+fn lookups_beside_merges_and_splits_find_the_newest_version() {
     let splits = Arc::new(AtomicUsize::new(0));
     let counted = splits.clone();
-    check(orders, move || {
+    check(move || {
         let map = map();
         put_all(&map, 0);
         let versions = Arc::new(Versions::default());
@@ -155,23 +156,13 @@ fn lookups(orders: usize) {
         counted.fetch_add(map.stat().groups as usize - 1, SeqCst);
         assert!(map.verify(&Watch::default()).unwrap().is_sound());
     });
-    assert!(splits.load(SeqCst) >= orders, "groups are split");
-}
-
-#[test]
-fn lookups_beside_merges_and_splits_find_the_newest_version() {
-    lookups(ORDERS);
-}
-
-#[test]
-#[ignore = "minutes: `./test slow`"]
-fn lookups_beside_merges_and_splits_find_the_newest_version_in_more_orders() {
-    lookups(ORDERS_SLOW);
+    assert!(splits.load(SeqCst) >= ORDERS, "groups are split");
 }
 
 /// Snapshots see whole records, also of keys that merges move meanwhile.
-fn snapshots(orders: usize) {
-    check(orders, || {
+#[test]
+fn snapshots_beside_writers_see_whole_records() {
+    check(|| {
         let map = map();
         put_all(&map, 0);
         let done = Arc::new(AtomicU64::new(0));
@@ -205,22 +196,12 @@ fn snapshots(orders: usize) {
     });
 }
 
-#[test]
-fn snapshots_beside_writers_see_whole_records() {
-    snapshots(ORDERS);
-}
-
-#[test]
-#[ignore = "minutes: `./test slow`"]
-fn snapshots_beside_writers_see_whole_records_in_more_orders() {
-    snapshots(ORDERS_SLOW);
-}
-
 /// Each transaction reads two keys and raises both by one if they are equal. Without isolation they differ.
-fn transactions(orders: usize) {
+#[test]
+fn transactions_beside_each_other_lose_no_update() {
     let conflicts = Arc::new(AtomicUsize::new(0));
     let counted = conflicts.clone();
-    check(orders, move || {
+    check(move || {
         let map = map();
         put_all(&map, 0);
         let raise = |map: Arc<Map>, counted: Arc<AtomicUsize>| {
@@ -254,16 +235,5 @@ fn transactions(orders: usize) {
         let found = [3, 17].map(|key| version(&map.get([key]).unwrap().unwrap()));
         assert_eq!(found, [12, 12]);
     });
-    assert!(conflicts.load(SeqCst) > orders / 10, "transactions conflict");
-}
-
-#[test]
-fn transactions_beside_each_other_lose_no_update() {
-    transactions(ORDERS);
-}
-
-#[test]
-#[ignore = "minutes: `./test slow`"]
-fn transactions_beside_each_other_lose_no_update_in_more_orders() {
-    transactions(ORDERS_SLOW);
+    assert!(conflicts.load(SeqCst) > ORDERS / 10, "transactions conflict");
 }
