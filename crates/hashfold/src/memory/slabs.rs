@@ -401,7 +401,7 @@ fn clear(bitmap: &mut [u8; BITMAP_BYTES], block: usize) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::{super::mix::mix, *};
-    use crate::key::Seed;
+    use crate::{key::Seed, work::Threads};
 
     fn slabs() -> Slabs {
         Slabs::new(&MemoryBudget::unlimited(), None)
@@ -505,5 +505,29 @@ mod tests {
         assert!(slabs.bytes() <= before + 1024, "{} {before}", slabs.bytes());
         slabs.end_leaving();
         assert_eq!(slabs.begin_leaving(0.75), 0);
+    }
+
+    /// Blocks that were made sure of are there, also if others free memory of the budget meanwhile, which is populated
+    /// ahead then.
+    #[test]
+    fn what_was_made_sure_of_can_be_allocated_at_any_limit() {
+        const STEP: u64 = 2 << 20;
+        let executor: Arc<dyn Executor> = Arc::new(Threads::new(1));
+        for i in 0..40 {
+            let budget = MemoryBudget::new((40 << 20) + i * PAGE_BYTES as u64);
+            let mut slabs = Slabs::new(&budget, Some(executor.clone()));
+            for pages in (1..=5).cycle() {
+                let others = budget.reserve(STEP).ok();
+                if slabs.ensure(pages).is_err() {
+                    break;
+                }
+                drop(others);
+                // Two blocks of this size fill a page.
+                for _ in 0..2 * pages {
+                    slabs.allocate(BLOCK_BYTES_MAX).unwrap();
+                }
+            }
+            assert!(slabs.page_bytes() > 36 << 20, "{}", slabs.page_bytes());
+        }
     }
 }

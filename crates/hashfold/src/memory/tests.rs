@@ -579,6 +579,26 @@ fn memory_that_is_given_back_is_free_in_the_budget() {
     assert!((0..others).all(|key| second.get(key) == Some(key)));
 }
 
+/// A value that the budget has no room for takes none of it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_value_that_is_refused_gives_its_memory_back() {
+    let budget = MemoryBudget::new(24 << 20);
+    let options = MemoryOptions { budget: budget.clone(), ..MemoryOptions::default() };
+    let table = AppendTable::new(options).unwrap();
+    table.put("small", "1").unwrap();
+    let before = (budget.reserved(), table.stat().bytes);
+    for key in ["small", "other"] {
+        let refused = table.put(key, vec![1; 40 << 20]).unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::Memory { .. }), "{refused}");
+        let after = (budget.reserved(), table.stat().bytes);
+        assert!(after.0 <= before.0 + (256 << 10), "{before:?} {after:?}");
+        assert!(after.1 <= before.1 + (256 << 10), "{before:?} {after:?}");
+    }
+    table.put("other", vec![2; 16 << 20]).unwrap();
+    assert_eq!(table.get("small"), Some(b"1".to_vec()));
+}
+
 #[test]
 fn a_budget_that_is_met_stops_appends_and_loses_nothing() {
     let budget = MemoryBudget::new(3 << 20);
