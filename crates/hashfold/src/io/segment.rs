@@ -9,6 +9,7 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::{
     fmt, io,
     ops::{Deref, DerefMut},
+    ptr::NonNull,
     slice,
     sync::Arc,
 };
@@ -17,7 +18,17 @@ use std::{
 pub(crate) const LARGE_MIN: usize = 4 << 20;
 
 /// A range of zeros, all of it reserved and none of it resident until it is populated or touched.
-pub(crate) struct Segment(Arc<MmapRaw>);
+pub(crate) struct Segment {
+    map: Arc<MmapRaw>,
+    /// The bytes of the map, which is asked once: this is in the path of every lookup.
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the segment owns the bytes that `start` points to, as a `Box<[u8]>` would.
+unsafe impl Send for Segment {}
+// SAFETY: as above; bytes are changed through a mutable reference only.
+unsafe impl Sync for Segment {}
 
 /// A part of a [`Segment`], which a background job populates.
 #[derive(Clone)]
@@ -40,7 +51,9 @@ impl Segment {
             // A system without large pages refuses, and uses small ones.
             let _ = map.advise(Advice::HugePage);
         }
-        Ok(Segment(Arc::new(map.into())))
+        let map = Arc::new(MmapRaw::from(map));
+        let start = NonNull::new(map.as_mut_ptr()).expect("a map is not at address 0");
+        Ok(Segment { start, len: map.len(), map })
     }
 
     /// Returns a step in which a segment of this size is populated, in bytes: a large page, or less.
@@ -53,8 +66,8 @@ impl Segment {
 
     /// Returns the `len` bytes from `start` on, for populating them.
     pub(crate) fn part(&self, start: usize, len: usize) -> Part {
-        assert!(start + len <= self.0.len());
-        Part { map: self.0.clone(), start, len }
+        assert!(start + len <= self.len);
+        Part { map: self.map.clone(), start, len }
     }
 
     /// Gives the memory of the `len` bytes from `start` on back to the system: they are zeros then, and become resident
@@ -63,16 +76,16 @@ impl Segment {
     /// A job that populates these bytes must have ended: they may be resident after it.
     #[cfg(target_os = "linux")]
     pub(crate) fn give_back(&mut self, start: usize, len: usize) -> bool {
-        assert!(start + len <= self.0.len());
+        assert!(start + len <= self.len);
         // SAFETY: the map is anonymous and private, so that its bytes are zeros when they are read the next time, which
         // are valid bytes. `self` is borrowed mutably: no slice of the map lives while its contents change.
-        unsafe { self.0.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) }.is_ok()
+        unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) }.is_ok()
     }
 
     /// Leaves the bytes as they are: no memory is given back on this system.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn give_back(&mut self, start: usize, len: usize) -> bool {
-        assert!(start + len <= self.0.len());
+        assert!(start + len <= self.len);
         false
     }
 
@@ -81,10 +94,10 @@ impl Segment {
     pub(crate) fn resident_bytes(&self) -> usize {
         // SAFETY: this reads a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        let mut pages = vec![0_u8; self.0.len().div_ceil(page)];
+        let mut pages = vec![0_u8; self.len.div_ceil(page)];
         // SAFETY: the range is that of the map, which lives as long as `self`, and `pages` has a byte for each page of it.
         let done = unsafe {
-            libc::mincore(self.0.as_mut_ptr().cast(), self.0.len(), pages.as_mut_ptr().cast())
+            libc::mincore(self.start.as_ptr().cast(), self.len, pages.as_mut_ptr().cast())
         };
         assert_eq!(done, 0, "{}", io::Error::last_os_error());
         pages.iter().filter(|page| **page & 1 == 1).count() * page
@@ -119,7 +132,7 @@ impl Deref for Segment {
     fn deref(&self) -> &[u8] {
         // SAFETY: the map is readable, initialised with zeros, and lives as long as `self`. Only this owner accesses
         // its bytes: a `Part` gives no access to them, and populating memory leaves its contents as they are.
-        unsafe { slice::from_raw_parts(self.0.as_ptr(), self.0.len()) }
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
@@ -127,7 +140,7 @@ impl DerefMut for Segment {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; the map is writable, and `self` is borrowed mutably as long as the slice lives.
-        unsafe { slice::from_raw_parts_mut(self.0.as_mut_ptr(), self.0.len()) }
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 

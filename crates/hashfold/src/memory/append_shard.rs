@@ -3,8 +3,9 @@
 
 use super::{
     AppendStats, MemoryOptions,
-    index::{AHEAD, Found, Index},
+    index::{Found, Index},
     line::Pair,
+    place::{Ahead, Place},
     slabs::{Reference, Slabs},
     values::Values,
 };
@@ -44,22 +45,38 @@ impl AppendShard {
         })
     }
 
-    /// Finds a key.
+    /// Returns the place of a hash.
     #[inline]
-    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Found> {
-        self.index.find(hash, |value| self.values.is_key(Reference(value), key))
+    pub(super) fn place(&self, hash: u64) -> Place {
+        self.index.place(hash)
     }
 
-    /// Prepares for a change of the group of a hash: frees some of what no snapshot needs any more, and gives memory back
+    /// Returns the position and the place of the next hash of a batch, and prefetches the values of later ones.
+    #[inline]
+    pub(super) fn next<'a>(&self, ahead: &'a mut Ahead<'_>) -> Option<(usize, &'a Place)> {
+        ahead.next_and_reach(&self.index, |place| {
+            if let Some(value) = self.index.first(place) {
+                self.values.slabs.prefetch(Reference(value));
+            }
+        })
+    }
+
+    /// Finds a key, whose hash has this place.
+    #[inline]
+    pub(super) fn find(&self, place: &Place, key: &[u8]) -> Option<Found> {
+        self.index.find(place, |value| self.values.is_key(Reference(value), key))
+    }
+
+    /// Prepares for a change of the group of a place: frees some of what no snapshot needs any more, and gives memory back
     /// that the change before has freed.
     #[inline]
-    fn prepare(&mut self, hash: u64) -> Result<()> {
+    fn prepare(&mut self, place: &Place) -> Result<()> {
         let oldest = self.index.snapshots.oldest();
         self.values.kept_for = oldest.map(|_| self.index.snapshots.epoch());
         let limit = self.values.slabs.take_newly_deferred() + FREED_MAX;
         self.values.slabs.free_deferred(oldest, limit);
         self.values.slabs.give_back();
-        self.index.prepare(hash)
+        self.index.prepare(place)
     }
 
     /// Changes values; if there is no memory, once more after all blocks are freed that no snapshot needs.
@@ -85,20 +102,20 @@ impl AppendShard {
     }
 
     /// Inserts a key, or replaces its value; returns whether the key was there.
-    pub(super) fn put(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<bool> {
+    pub(super) fn put(&mut self, place: &Place, key: &[u8], value: &[u8]) -> Result<bool> {
         check_sizes(key, Some(value))?;
-        self.prepare(hash)?;
+        self.prepare(place)?;
         self.value_sizes.add(value.len());
-        let Some(found) = self.find(hash, key) else {
-            return self.insert(hash, key, value).map(|()| false);
+        let Some(found) = self.find(place, key) else {
+            return self.insert(place, key, value).map(|()| false);
         };
         let old = Reference(found.value);
         let old_len = self.values.sizes(old).0;
         if let Some(reference) = self.values.overwrite(old, value) {
-            self.replace(hash, found, reference);
+            self.replace(place.hash, found, reference);
         } else {
             let reference = self.change_values(|values| values.store(key, value))?;
-            self.replace(hash, found, reference);
+            self.replace(place.hash, found, reference);
             self.values.free(old);
         }
         self.data_bytes += value.len() as u64;
@@ -107,9 +124,9 @@ impl AppendShard {
     }
 
     /// Inserts a key that is not there.
-    fn insert(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<()> {
+    fn insert(&mut self, place: &Place, key: &[u8], value: &[u8]) -> Result<()> {
         let reference = self.change_values(|values| values.store(key, value))?;
-        let inserted = self.index.insert(Pair { hash, value: reference.0 });
+        let inserted = self.index.insert(place, reference.0);
         if inserted.is_err() {
             self.values.free(reference);
             return inserted;
@@ -121,12 +138,12 @@ impl AppendShard {
 
     /// Adds bytes to the value of a key, which is inserted if it is not there. Returns the size of the value then.
     #[inline]
-    pub(super) fn append(&mut self, hash: u64, key: &[u8], bytes: &[u8]) -> Result<usize> {
+    pub(super) fn append(&mut self, place: &Place, key: &[u8], bytes: &[u8]) -> Result<usize> {
         check_sizes(key, Some(bytes))?;
-        self.prepare(hash)?;
-        let Some(found) = self.find(hash, key) else {
+        self.prepare(place)?;
+        let Some(found) = self.find(place, key) else {
             self.value_sizes.add(bytes.len());
-            return self.insert(hash, key, bytes).map(|()| bytes.len());
+            return self.insert(place, key, bytes).map(|()| bytes.len());
         };
         let old = Reference(found.value);
         let len = self.values.sizes(old).0 + bytes.len();
@@ -135,7 +152,7 @@ impl AppendShard {
             return Err(ErrorKind::Limit { what: "value size in bytes", limit, got }.into());
         }
         let reference = self.change_values(|values| values.append(old, bytes))?;
-        self.replace(hash, found, reference);
+        self.replace(place.hash, found, reference);
         self.value_sizes.add(len);
         self.data_bytes += bytes.len() as u64;
         Ok(len)
@@ -145,19 +162,19 @@ impl AppendShard {
     /// key is not there.
     pub(super) fn trim(
         &mut self,
-        hash: u64,
+        place: &Place,
         key: &[u8],
         drop: impl FnOnce(&[u8]) -> usize,
     ) -> Result<Option<usize>> {
-        let Some(found) = self.find(hash, key) else { return Ok(None) };
+        let Some(found) = self.find(place, key) else { return Ok(None) };
         let (old, mut value) = (Reference(found.value), Vec::new());
         self.values.read_value(old, &mut value);
         let dropped = drop(&value).min(value.len());
         if dropped > 0 {
-            self.prepare(hash)?;
+            self.prepare(place)?;
             let rest = &value[dropped..];
             let reference = self.change_values(|values| values.store(key, rest))?;
-            self.replace(hash, found, reference);
+            self.replace(place.hash, found, reference);
             self.values.free(old);
             self.values.slabs.give_back();
             self.value_sizes.add(value.len() - dropped);
@@ -167,35 +184,15 @@ impl AppendShard {
     }
 
     /// Removes a key; returns whether it was there.
-    pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Result<bool> {
-        self.prepare(hash)?;
-        let Some(found) = self.find(hash, key) else { return Ok(false) };
+    pub(super) fn remove(&mut self, place: &Place, key: &[u8]) -> Result<bool> {
+        self.prepare(place)?;
+        let Some(found) = self.find(place, key) else { return Ok(false) };
         let reference = Reference(found.value);
-        self.index.remove(hash, found)?;
+        self.index.remove(place.hash, found)?;
         self.data_bytes -= (self.values.sizes(reference).0 + key.len()) as u64;
         self.values.free(reference);
         self.values.slabs.give_back();
         Ok(true)
-    }
-
-    /// Prefetches what hashes after the `i`-th of a batch need, as [`Index::prefetch`] does: the value of one, too.
-    #[inline]
-    pub(super) fn prefetch(&self, batch: &[(usize, u64)], i: usize) {
-        if i == 0 {
-            (0..AHEAD).for_each(|i| self.index.prefetch(batch, i));
-            batch.iter().take(AHEAD).for_each(|(_, hash)| self.prefetch_value(*hash));
-        }
-        self.index.prefetch(batch, i + AHEAD);
-        if let Some((_, hash)) = batch.get(i + AHEAD) {
-            self.prefetch_value(*hash);
-        }
-    }
-
-    #[inline]
-    fn prefetch_value(&self, hash: u64) {
-        if let Some(value) = self.index.first(hash) {
-            self.values.slabs.prefetch(Reference(value));
-        }
     }
 
     /// Moves the values of the group of a hash that are to leave their pages; returns the last hash of the group.
@@ -203,9 +200,10 @@ impl AppendShard {
         let last = self.index.group_at(hash, pairs);
         pairs.retain(|pair| self.values.is_leaving(Reference(pair.value)));
         for pair in pairs.iter() {
-            self.prepare(hash)?;
+            let place = self.place(pair.hash);
+            self.prepare(&place)?;
             let moved = self.values.leave(Reference(pair.value))?;
-            let found = self.index.find(pair.hash, |value| value == pair.value);
+            let found = self.index.find(&place, |value| value == pair.value);
             self.replace(pair.hash, found.expect("the pair was gathered"), moved);
         }
         self.values.slabs.give_back();

@@ -1,8 +1,12 @@
 //! The table from byte keys to values that grow.
 
 use super::{
-    AppendSnapshot, AppendStats, MemoryOptions, Slot, append_shard::AppendShard, shards::Shards,
-    slabs::Reference, sync::Mutex,
+    AppendSnapshot, AppendStats, MemoryOptions, Slot,
+    append_shard::AppendShard,
+    place::{Ahead, Place},
+    shards::Shards,
+    slabs::Reference,
+    sync::Mutex,
 };
 use crate::{
     error::Result,
@@ -71,7 +75,9 @@ impl AppendTable {
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
         let hash = self.hash(key);
-        self.shards.write(self.shards.of(hash)).put(hash, key, value)
+        let mut shard = self.shards.write(self.shards.of(hash));
+        let place = shard.place(hash);
+        shard.put(&place, key, value)
     }
 
     /// Inserts keys, or replaces their values. Of equal keys, the last one counts.
@@ -79,7 +85,7 @@ impl AppendTable {
     /// # Errors
     /// Those of [`AppendTable::put`]; some of the keys are inserted then.
     pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, entries: &[(K, V)]) -> Result<()> {
-        self.change_each(entries, |shard, hash, key, value| shard.put(hash, key, value).map(drop))
+        self.change_each(entries, |shard, place, key, value| shard.put(place, key, value).map(drop))
     }
 
     /// Adds bytes to the end of a key's value. A key that is not there is inserted.
@@ -89,7 +95,9 @@ impl AppendTable {
     pub fn append(&self, key: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> Result<()> {
         let (key, bytes) = (key.as_ref(), bytes.as_ref());
         let hash = self.hash(key);
-        self.shards.write(self.shards.of(hash)).append(hash, key, bytes).map(drop)
+        let mut shard = self.shards.write(self.shards.of(hash));
+        let place = shard.place(hash);
+        shard.append(&place, key, bytes).map(drop)
     }
 
     /// Adds bytes to the values of keys, in the order of `records` for each key; the more at once, the faster.
@@ -97,8 +105,8 @@ impl AppendTable {
     /// # Errors
     /// Those of [`AppendTable::append`]; some of the records are appended then.
     pub fn append_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, records: &[(K, V)]) -> Result<()> {
-        self.change_each(records, |shard, hash, key, bytes| {
-            shard.append(hash, key, bytes).map(drop)
+        self.change_each(records, |shard, place, key, bytes| {
+            shard.append(place, key, bytes).map(drop)
         })
     }
 
@@ -131,10 +139,10 @@ impl AppendTable {
         let hashes = keys.iter().map(|key| self.hash(key.as_ref()));
         self.shards.in_batches(hashes, |shard, batch| {
             let mut shard = self.shards.write(shard);
-            for (i, (position, hash)) in batch.iter().enumerate() {
-                shard.prefetch(batch, i);
-                let key = keys[*position].as_ref();
-                change(*position, &mut Slot { shard: &mut shard, hash: *hash, key })?;
+            let mut ahead = Ahead::new(batch);
+            while let Some((position, place)) = shard.next(&mut ahead) {
+                let key = keys[position].as_ref();
+                change(position, &mut Slot { shard: &mut shard, place, key })?;
             }
             Ok(())
         })
@@ -144,15 +152,15 @@ impl AppendTable {
     fn change_each<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         entries: &[(K, V)],
-        change: impl Fn(&mut AppendShard, u64, &[u8], &[u8]) -> Result<()>,
+        change: impl Fn(&mut AppendShard, &Place, &[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
         let hashes = entries.iter().map(|(key, _)| self.hash(key.as_ref()));
         self.shards.in_batches(hashes, |shard, batch| {
             let mut shard = self.shards.write(shard);
-            for (i, (position, hash)) in batch.iter().enumerate() {
-                shard.prefetch(batch, i);
-                let (key, value) = &entries[*position];
-                change(&mut shard, *hash, key.as_ref(), value.as_ref())?;
+            let mut ahead = Ahead::new(batch);
+            while let Some((position, place)) = shard.next(&mut ahead) {
+                let (key, value) = &entries[position];
+                change(&mut shard, place, key.as_ref(), value.as_ref())?;
             }
             Ok(())
         })
@@ -163,7 +171,7 @@ impl AppendTable {
         let key = key.as_ref();
         let hash = self.hash(key);
         let shard = self.shards.read(self.shards.of(hash));
-        shard.find(hash, key).map(|found| value_of(&shard, found.value))
+        shard.find(&shard.place(hash), key).map(|found| value_of(&shard, found.value))
     }
 
     /// Replaces `value` by the value of a key, if it is there, and returns whether it is. For many lookups without as
@@ -172,7 +180,7 @@ impl AppendTable {
         let key = key.as_ref();
         let hash = self.hash(key);
         let shard = self.shards.read(self.shards.of(hash));
-        let found = shard.find(hash, key);
+        let found = shard.find(&shard.place(hash), key);
         if let Some(found) = found {
             value.clear();
             shard.values.read_value(Reference(found.value), value);
@@ -189,10 +197,10 @@ impl AppendTable {
         let hashes = keys.iter().map(|key| self.hash(key.as_ref()));
         let done = self.shards.in_batches(hashes, |shard, batch| {
             let shard = self.shards.read(shard);
-            for (i, (position, hash)) in batch.iter().enumerate() {
-                shard.prefetch(batch, i);
-                let found = shard.find(*hash, keys[*position].as_ref());
-                values[*position] = found.map(|found| value_of(&shard, found.value));
+            let mut ahead = Ahead::new(batch);
+            while let Some((position, place)) = shard.next(&mut ahead) {
+                let found = shard.find(place, keys[position].as_ref());
+                values[position] = found.map(|found| value_of(&shard, found.value));
             }
             Ok(())
         });
@@ -204,7 +212,9 @@ impl AppendTable {
         let key = key.as_ref();
         let hash = self.hash(key);
         let shard = self.shards.read(self.shards.of(hash));
-        shard.find(hash, key).map(|found| shard.values.sizes(Reference(found.value)).0)
+        shard
+            .find(&shard.place(hash), key)
+            .map(|found| shard.values.sizes(Reference(found.value)).0)
     }
 
     /// Calls `visit` with the number of each key and its value, in any order; the more keys at once, the faster. A value
@@ -223,12 +233,12 @@ impl AppendTable {
         let mut scratch = Vec::new();
         self.shards.in_batches(hashes, |shard, batch| {
             let shard = self.shards.read(shard);
-            for (i, (position, hash)) in batch.iter().enumerate() {
-                shard.prefetch(batch, i);
-                let found = shard.find(*hash, keys[*position].as_ref());
+            let mut ahead = Ahead::new(batch);
+            while let Some((position, place)) = shard.next(&mut ahead) {
+                let found = shard.find(place, keys[position].as_ref());
                 let value =
                     found.map(|found| shard.values.value(Reference(found.value), &mut scratch));
-                visit(*position, value)?;
+                visit(position, value)?;
             }
             Ok(())
         })
@@ -259,7 +269,8 @@ impl AppendTable {
     pub fn contains(&self, key: impl AsRef<[u8]>) -> bool {
         let key = key.as_ref();
         let hash = self.hash(key);
-        self.shards.read(self.shards.of(hash)).find(hash, key).is_some()
+        let shard = self.shards.read(self.shards.of(hash));
+        shard.find(&shard.place(hash), key).is_some()
     }
 
     /// Removes the first bytes of a value, so that at most `keep` bytes stay. Returns the number of bytes removed, or
@@ -285,7 +296,9 @@ impl AppendTable {
     ) -> Result<Option<usize>> {
         let key = key.as_ref();
         let hash = self.hash(key);
-        self.shards.write(self.shards.of(hash)).trim(hash, key, drop)
+        let mut shard = self.shards.write(self.shards.of(hash));
+        let place = shard.place(hash);
+        shard.trim(&place, key, drop)
     }
 
     /// Removes a key; returns whether it was there.
@@ -295,7 +308,9 @@ impl AppendTable {
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         let hash = self.hash(key);
-        self.shards.write(self.shards.of(hash)).remove(hash, key)
+        let mut shard = self.shards.write(self.shards.of(hash));
+        let place = shard.place(hash);
+        shard.remove(&place, key)
     }
 
     /// Returns the number of keys.
@@ -344,9 +359,10 @@ impl AppendTable {
             {
                 // The watch may use this table, so the lock ends before it is called.
                 let mut shard = self.shards.write(self.shards.of(hash));
+                let place = shard.place(hash);
                 match entry.value {
-                    Some(value) => drop(shard.put(hash, entry.key, value)?),
-                    None => drop(shard.remove(hash, entry.key)?),
+                    Some(value) => drop(shard.put(&place, entry.key, value)?),
+                    None => drop(shard.remove(&place, entry.key)?),
                 }
             }
             steps.step()?;

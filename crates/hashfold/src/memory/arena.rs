@@ -124,8 +124,8 @@ impl<const UNIT: usize> Arena<UNIT> {
         self.ensure(1)?;
         let segments = &self.segments;
         Ok(self.steps.take(|unit| {
-            let (index, start) = Self::place(unit, 0);
-            let link = &segments[index][start..start + size_of::<u32>()];
+            let at = Self::at(unit, 0);
+            let link = &segments[at.segment()][at.start()..at.start() + size_of::<u32>()];
             u32::from_le_bytes(link.try_into().expect("the slice has 4 bytes"))
         }))
     }
@@ -134,7 +134,7 @@ impl<const UNIT: usize> Arena<UNIT> {
     pub(super) fn release(&mut self, unit: u32) {
         debug_assert!(unit < self.units_max);
         let next = self.steps.put(unit);
-        self.line_mut(unit, 0)[..size_of::<u32>()].copy_from_slice(&next.to_le_bytes());
+        self.unit_mut(unit)[..size_of::<u32>()].copy_from_slice(&next.to_le_bytes());
     }
 
     /// Gives steps of which no unit is in use back to the system, but for those that are kept. What was made sure of by
@@ -269,53 +269,77 @@ impl<const UNIT: usize> Arena<UNIT> {
         self.segments.iter().map(|segment| segment.resident_bytes() as u64).sum()
     }
 
-    /// Returns the segment and the offset in it of a line of a unit.
+    /// Returns where a line of a unit is.
     #[inline]
-    fn place(unit: u32, line: usize) -> (usize, usize) {
+    pub(super) fn at(unit: u32, line: usize) -> At {
         debug_assert!(line < UNIT / LINE_BYTES);
-        let (index, start) = segment_of(u64::from(unit) * UNIT as u64);
-        (index, start + line * LINE_BYTES)
+        At::of(u64::from(unit) * UNIT as u64 + (line * LINE_BYTES) as u64)
     }
 
-    /// Returns a line of a unit.
+    /// Returns a line.
     #[inline]
-    pub(super) fn line(&self, unit: u32, line: usize) -> &Line {
-        let (index, start) = Self::place(unit, line);
-        let bytes = &self.segments[index][start..start + LINE_BYTES];
+    pub(super) fn line(&self, at: At) -> &Line {
+        let bytes = &self.segments[at.segment()][at.start()..at.start() + LINE_BYTES];
         bytes.try_into().expect("a line has this size")
     }
 
-    /// Returns a line of a unit, to be changed.
+    /// Returns a line, to be changed.
     #[inline]
-    pub(super) fn line_mut(&mut self, unit: u32, line: usize) -> &mut Line {
-        let (index, start) = Self::place(unit, line);
-        let bytes = &mut self.segments[index][start..start + LINE_BYTES];
+    pub(super) fn line_mut(&mut self, at: At) -> &mut Line {
+        let bytes = &mut self.segments[at.segment()][at.start()..at.start() + LINE_BYTES];
         bytes.try_into().expect("a line has this size")
     }
 
     /// Returns a unit.
     #[inline]
     pub(super) fn unit(&self, unit: u32) -> &[u8; UNIT] {
-        let (index, start) = Self::place(unit, 0);
-        let bytes = &self.segments[index][start..start + UNIT];
+        let at = Self::at(unit, 0);
+        let bytes = &self.segments[at.segment()][at.start()..at.start() + UNIT];
         bytes.try_into().expect("a unit has this size")
     }
 
     /// Returns a unit, to be changed.
     #[inline]
     pub(super) fn unit_mut(&mut self, unit: u32) -> &mut [u8; UNIT] {
-        let (index, start) = Self::place(unit, 0);
-        let bytes = &mut self.segments[index][start..start + UNIT];
+        let at = Self::at(unit, 0);
+        let bytes = &mut self.segments[at.segment()][at.start()..at.start() + UNIT];
         bytes.try_into().expect("a unit has this size")
     }
 
-    /// Prefetches a line of a unit.
+    /// Prefetches a line.
     #[inline]
-    pub(super) fn prefetch(&self, unit: u32, line: usize) {
-        let (index, start) = Self::place(unit, line);
-        if let Some(segment) = self.segments.get(index) {
-            prefetch(segment, start);
+    pub(super) fn prefetch(&self, at: At) {
+        if let Some(segment) = self.segments.get(at.segment()) {
+            prefetch(segment, at.start());
         }
+    }
+}
+
+/// Where a line of an arena is, as long as the arena lives: the number of its segment in the first 8 bits, and its offset
+/// in the segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct At(u64);
+
+impl At {
+    /// The first line.
+    pub(super) const FIRST: At = At(0);
+    const START_BITS: u32 = 56;
+
+    /// Returns the place of a byte of all segments.
+    #[inline]
+    fn of(byte: u64) -> At {
+        let (segment, start) = segment_of(byte);
+        At((segment as u64) << Self::START_BITS | start as u64)
+    }
+
+    #[inline]
+    fn segment(self) -> usize {
+        (self.0 >> Self::START_BITS) as usize
+    }
+
+    #[inline]
+    fn start(self) -> usize {
+        (self.0 & ((1 << Self::START_BITS) - 1)) as usize
     }
 }
 
@@ -366,7 +390,8 @@ mod tests {
             let mut arena = Arena::<1024>::new(&budget, executor, UNITS_MAX);
             let units: Vec<u32> = (0..20_000).map(|_| arena.allocate().unwrap()).collect();
             for unit in &units {
-                arena.line_mut(*unit, 15)[..4].copy_from_slice(&unit.to_le_bytes());
+                arena.line_mut(Arena::<1024>::at(*unit, 15))[..4]
+                    .copy_from_slice(&unit.to_le_bytes());
             }
             assert!(units.iter().all(|unit| arena.unit(*unit)[960..964] == unit.to_le_bytes()));
             assert!(budget.reserved() >= 20_000 * 1024 && budget.reserved() < 24_000 * 1024);

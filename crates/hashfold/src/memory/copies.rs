@@ -6,7 +6,7 @@
 
 use super::{
     group::{self, Group},
-    index::Index,
+    index::{Index, group_at},
     line::Pair,
     snapshots::{Active, Copy},
 };
@@ -45,7 +45,7 @@ impl Index {
             pairs.extend_from_slice(&copy.pairs);
             copy.depth
         } else {
-            let group = Group::decode(self.groups.line(self.group_of(next), 0));
+            let group = Group::decode(self.groups.line(group_at(self.group_of(next))));
             self.gather(&group, next, pairs);
             group.depth
         };
@@ -66,7 +66,7 @@ impl Index {
 
     #[cold]
     fn copy_group(&mut self, number: u32, hash: u64) -> Result<()> {
-        let group = Group::decode(self.groups.line(number, 0));
+        let group = Group::decode(self.groups.line(group_at(number)));
         if group.epoch == self.snapshots.epoch {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Index {
                 active.copies.insert(first, copy.clone());
             }
         }
-        group::set_epoch(self.groups.line_mut(number, 0), self.snapshots.epoch);
+        group::set_epoch(self.groups.line_mut(group_at(number)), self.snapshots.epoch);
         Ok(())
     }
 }

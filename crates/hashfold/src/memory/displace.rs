@@ -58,8 +58,8 @@ const _: () = assert!(LINES_MAX <= 256 && NODES_MAX <= 256);
 #[inline]
 pub(super) fn insert<L: Lines + ?Sized>(lines: &mut L, format: Format, pair: Pair) -> bool {
     let [first, second] = places(pair.hash, lines.count());
-    let counts = [first, second].map(|line| line::count(lines.get(line)));
-    let emptier = select_unpredictable(counts[0] <= counts[1], first, second);
+    let is_first = line::count(lines.get(first)) <= line::count(lines.get(second));
+    let emptier = select_unpredictable(is_first, first, second);
     let target = lines.get_mut(emptier);
     if let Some(slot) = format.free_slot(target) {
         format.set(target, slot, pair);
@@ -82,13 +82,31 @@ fn other_line<L: Lines + ?Sized>(lines: &L, line: usize, slot: usize) -> usize {
 /// Moves pairs until one of two full lines has a free slot; returns that line.
 #[cold]
 fn displace<L: Lines + ?Sized>(lines: &mut L, format: Format, roots: [usize; 2]) -> Option<usize> {
+    let slots = format.slots();
+    for root in roots {
+        (0..slots).for_each(|slot| lines.prefetch(other_line(lines, root, slot)));
+    }
+    // One pair that moves is enough nearly always.
+    for root in roots {
+        for slot in 0..slots {
+            let other = other_line(lines, root, slot);
+            if line::count(lines.get(other)) < slots {
+                move_pair(lines, format, (root, slot), other);
+                return Some(root);
+            }
+        }
+    }
+    search(lines, format, roots)
+}
+
+/// Finds pairs that can move one after the other, so that one of two full lines has a free slot; returns that line.
+#[cold]
+fn search<L: Lines + ?Sized>(lines: &mut L, format: Format, roots: [usize; 2]) -> Option<usize> {
     let mut nodes = [Node::default(); NODES_MAX];
     let mut seen = [false; 256];
     for (node, root) in roots.into_iter().enumerate() {
         nodes[node] = Node { line: root as u8, parent: node as u8, slot: 0 };
         seen[root] = true;
-        // The search ends in one of these lines nearly always.
-        (0..format.slots()).for_each(|slot| lines.prefetch(other_line(lines, root, slot)));
     }
     let (mut next, mut end) = (0, roots.len());
     while next < end {
@@ -112,6 +130,20 @@ fn displace<L: Lines + ?Sized>(lines: &mut L, format: Format, roots: [usize; 2])
     None
 }
 
+/// Moves the pair in a slot of a line to another line, which has a free slot.
+#[inline]
+fn move_pair<L: Lines + ?Sized>(
+    lines: &mut L,
+    format: Format,
+    (from, slot): (usize, usize),
+    to: usize,
+) {
+    let pair = format.pair(lines.get(from), slot, 0);
+    let free = format.free_slot(lines.get(to)).expect("the line has a free slot");
+    format.set(lines.get_mut(to), free, pair);
+    line::remove(lines.get_mut(from), slot);
+}
+
 /// Moves a pair of a node's line to a line with a free slot, a pair of the line before into its slot, and so on;
 /// returns the root's line, which has a free slot then.
 fn move_along<L: Lines + ?Sized>(
@@ -122,10 +154,7 @@ fn move_along<L: Lines + ?Sized>(
 ) -> usize {
     loop {
         let from = usize::from(nodes[node].line);
-        let pair = format.pair(lines.get(from), slot, 0);
-        let free = format.free_slot(lines.get(to)).expect("the line has a free slot");
-        format.set(lines.get_mut(to), free, pair);
-        line::remove(lines.get_mut(from), slot);
+        move_pair(lines, format, (from, slot), to);
         to = from;
         let parent = usize::from(nodes[node].parent);
         if parent == node {

@@ -3,8 +3,9 @@
 use super::{
     GroupSnapshot, GroupStats, MemoryOptions,
     index::{BATCH, Index},
-    line::{NARROW_VALUE_MAX, Pair},
+    line::NARROW_VALUE_MAX,
     mix::mix,
+    place::{Ahead, Place},
     shards::Shards,
 };
 use crate::{
@@ -73,7 +74,9 @@ impl GroupTable {
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
         self.check(value)?;
         let hash = self.hash(key);
-        self.shards.write(self.shards.of(hash)).put(Pair { hash, value })
+        let mut index = self.shards.write(self.shards.of(hash));
+        let place = index.place(hash);
+        index.put(&place, value)
     }
 
     /// Inserts keys, or replaces their values. Of equal keys, the last one counts.
@@ -86,9 +89,9 @@ impl GroupTable {
         let hashes = pairs.iter().map(|(key, _)| self.hash(*key));
         self.shards.in_batches(hashes, |shard, batch| {
             let mut index = self.shards.write(shard);
-            for (i, (position, hash)) in batch.iter().enumerate() {
-                index.prefetch(batch, i);
-                index.put(Pair { hash: *hash, value: pairs[*position].1 })?;
+            let mut ahead = Ahead::new(batch);
+            while let Some((position, place)) = index.next_to_insert(&mut ahead) {
+                index.put(place, pairs[position].1)?;
             }
             Ok(())
         })
@@ -99,7 +102,7 @@ impl GroupTable {
     pub fn get(&self, key: u64) -> Option<u64> {
         let hash = self.hash(key);
         let index = self.shards.read(self.shards.of(hash));
-        index.find(hash, |_| true).map(|found| found.value)
+        index.first(&index.place(hash))
     }
 
     /// Sets `values[i]` to the value of `keys[i]`.
@@ -111,9 +114,9 @@ impl GroupTable {
         let hashes = keys.iter().map(|key| self.hash(*key));
         let done = self.shards.in_batches(hashes, |shard, batch| {
             let index = self.shards.read(shard);
-            for (i, (position, hash)) in batch.iter().enumerate() {
-                index.prefetch(batch, i);
-                values[*position] = index.find(*hash, |_| true).map(|found| found.value);
+            let mut ahead = Ahead::new(batch);
+            while let Some((position, place)) = ahead.next(&index) {
+                values[position] = index.first(place);
             }
             Ok(())
         });
@@ -127,7 +130,8 @@ impl GroupTable {
     pub fn remove(&self, key: u64) -> Result<Option<u64>> {
         let hash = self.hash(key);
         let mut index = self.shards.write(self.shards.of(hash));
-        remove(&mut index, hash)
+        let place = index.place(hash);
+        remove(&mut index, &place)
     }
 
     /// Removes keys; returns the number of those that were present.
@@ -139,9 +143,9 @@ impl GroupTable {
         let hashes = keys.iter().map(|key| self.hash(*key));
         self.shards.in_batches(hashes, |shard, batch| {
             let mut index = self.shards.write(shard);
-            for (i, (_, hash)) in batch.iter().enumerate() {
-                index.prefetch(batch, i);
-                count += u64::from(remove(&mut index, *hash)?.is_some());
+            let mut ahead = Ahead::new(batch);
+            while let Some((_, place)) = ahead.next(&index) {
+                count += u64::from(remove(&mut index, place)?.is_some());
             }
             Ok(())
         })?;
@@ -212,8 +216,8 @@ fn number(what: &'static str, bytes: &[u8]) -> Result<u64> {
     number.map_err(|_| bad_entry(what, format!("{} bytes", bytes.len())))
 }
 
-fn remove(index: &mut Index, hash: u64) -> Result<Option<u64>> {
-    let Some(found) = index.find(hash, |_| true) else { return Ok(None) };
-    index.remove(hash, found)?;
+fn remove(index: &mut Index, place: &Place) -> Result<Option<u64>> {
+    let Some(found) = index.find(place, |_| true) else { return Ok(None) };
+    index.remove(place.hash, found)?;
     Ok(Some(found.value))
 }

@@ -2,10 +2,10 @@
 //! a buffer that fits in the first cache, and copied to their chunks. Until they are placed, nothing is changed.
 
 use super::{
-    arena::crowded,
+    arena::{Arena, crowded},
     displace,
     group::{self, CHUNK_BYTES, CHUNK_LINES, CHUNKS_MAX, DEPTH_MAX, Group, LINES_MAX, REGION_BITS},
-    index::Index,
+    index::{Index, group_at},
     line::{self, Format, LINE_BYTES, Line, Pair, SLOTS_MAX},
     shape::next_size,
 };
@@ -23,7 +23,7 @@ impl Index {
     #[cold]
     #[inline(never)]
     pub(super) fn grow(&mut self, number: u32, hash: u64) -> Result<()> {
-        let group = Group::decode(self.groups.line(number, 0));
+        let group = Group::decode(self.groups.line(group_at(number)));
         let mut scratch = std::mem::take(&mut self.scratch.pairs);
         scratch.clear();
         self.gather(&group, hash, &mut scratch);
@@ -40,7 +40,7 @@ impl Index {
     #[cold]
     #[inline(never)]
     pub(super) fn shrink(&mut self, number: u32, hash: u64) {
-        let group = Group::decode(self.groups.line(number, 0));
+        let group = Group::decode(self.groups.line(group_at(number)));
         let mut scratch = std::mem::take(&mut self.scratch.pairs);
         scratch.clear();
         self.gather(&group, hash, &mut scratch);
@@ -76,11 +76,14 @@ impl Index {
         count: &mut usize,
     ) {
         let ids = group.ids();
-        let prefetch = |id: u32| (0..CHUNK_LINES).for_each(|line| self.chunks.prefetch(id, line));
-        ids.iter().take(AHEAD).for_each(|id| prefetch(*id));
         for (i, id) in ids.iter().enumerate() {
-            ids.get(i + AHEAD).into_iter().for_each(|id| prefetch(*id));
-            for line in self.chunks.unit(*id).as_chunks::<LINE_BYTES>().0 {
+            let later = ids.get(i + AHEAD);
+            for (number, line) in
+                self.chunks.unit(*id).as_chunks::<LINE_BYTES>().0.iter().enumerate()
+            {
+                if let Some(later) = later {
+                    self.chunks.prefetch(Arena::<CHUNK_BYTES>::at(*later, number));
+                }
                 format.gather(line, hash, pairs, count);
             }
         }
@@ -173,7 +176,7 @@ impl Index {
             *id = self.chunks.allocate()?;
             self.chunks.unit_mut(*id).copy_from_slice(bytes);
         }
-        group.encode(self.groups.line_mut(number, 0));
+        group.encode(self.groups.line_mut(group_at(number)));
         self.rebuilds += 1;
         self.moved += group.count as u64;
         Ok(())
@@ -181,12 +184,17 @@ impl Index {
 
     /// Places pairs into the fewest lines, of at least `min` chunks, in which all find a slot; returns the number of
     /// chunks, or `None` if one group cannot hold them.
-    fn fit(&self, format: Format, pairs: &[Pair], min: usize, lines: &mut [Line]) -> Option<usize> {
+    fn fit(
+        &mut self,
+        format: Format,
+        pairs: &[Pair],
+        min: usize,
+        lines: &mut [Line],
+    ) -> Option<usize> {
         let mut size = self.shape.chunks_for(format, pairs.len(), min)?;
         loop {
-            if size > 0 && place(format, pairs, &mut lines[..size * CHUNK_LINES])
-                || pairs.is_empty()
-            {
+            let lines = &mut lines[..size * CHUNK_LINES];
+            if place(format, pairs, lines, &mut self.scratch.left) {
                 return Some(size);
             }
             size = next_size(size)?;
@@ -195,37 +203,33 @@ impl Index {
 }
 
 /// Places all pairs into empty lines; returns `false` if one finds no slot.
-fn place(format: Format, pairs: &[Pair], lines: &mut [Line]) -> bool {
-    let mut counts = [0_u8; LINES_MAX];
+fn place(format: Format, pairs: &[Pair], lines: &mut [Line], left: &mut Vec<Pair>) -> bool {
     lines.iter_mut().for_each(line::clear);
-    let placed = match format {
-        Format::Narrow => place_emptier(Format::Narrow, pairs, lines, &mut counts),
-        Format::Wide => place_emptier(Format::Wide, pairs, lines, &mut counts),
-    };
-    // From here on, pairs move.
-    pairs[placed..].iter().all(|pair| displace::insert(lines, format, *pair))
+    left.clear();
+    match format {
+        Format::Narrow => place_emptier(Format::Narrow, pairs, lines, left),
+        Format::Wide => place_emptier(Format::Wide, pairs, lines, left),
+    }
+    // For these, other pairs move.
+    left.iter().all(|pair| displace::insert(lines, format, *pair))
 }
 
-/// Places pairs into the emptier of their two lines, until both lines of one are full; returns the number of pairs
-/// placed. Inlined for a constant format.
+/// Places pairs into the emptier of their two lines; adds those both of whose lines are full to `left`. Inlined for a
+/// constant format.
 #[inline(always)]
-fn place_emptier(
-    format: Format,
-    pairs: &[Pair],
-    lines: &mut [Line],
-    counts: &mut [u8; LINES_MAX],
-) -> usize {
-    for (placed, pair) in pairs.iter().enumerate() {
+fn place_emptier(format: Format, pairs: &[Pair], lines: &mut [Line], left: &mut Vec<Pair>) {
+    let mut counts = [0_u8; LINES_MAX];
+    for pair in pairs {
         let [first, second] = group::places(pair.hash, lines.len());
         let emptier = select_unpredictable(counts[first] <= counts[second], first, second);
         let slot = usize::from(counts[emptier]);
         if slot == format.slots() {
-            return placed;
+            left.push(*pair);
+            continue;
         }
         format.set(&mut lines[emptier], slot, *pair);
         counts[emptier] += 1;
     }
-    pairs.len()
 }
 
 /// Moves the pairs whose hashes have a bit behind the others; returns the number of the others.

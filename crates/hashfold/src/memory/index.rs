@@ -8,22 +8,21 @@
 
 use super::{
     MemoryOptions,
-    arena::{Arena, UNITS_MAX},
+    arena::{Arena, At, UNITS_MAX},
     displace::{self, Lines},
     group::{self, CHUNK_BYTES, CHUNK_LINES, REGION_BITS},
     kernel,
     line::{self, Format, LINE_BYTES, Line, Pair},
+    place::{Ahead, Place},
     scratch::Scratch,
     shape::Shape,
     snapshots::Snapshots,
 };
 use crate::{cpu::Instructions, error::Result};
-use std::ops::Range;
+use std::{hint::select_unpredictable, ops::Range};
 
 /// Number of hashes of a batch, which has the lock of its shard.
-pub(super) const BATCH: usize = 128;
-/// Number of hashes between two steps of a prefetch.
-pub(super) const AHEAD: usize = 16;
+pub(super) const BATCH: usize = 256;
 
 /// A directory: the groups of the hashes that share their first [`REGION_BITS`] bits.
 #[derive(Debug)]
@@ -59,8 +58,7 @@ pub(super) struct Index {
 pub(super) struct Found {
     pub(super) value: u64,
     group: u32,
-    chunk: u32,
-    line: u8,
+    line: At,
     slot: u8,
     format: Format,
 }
@@ -79,17 +77,17 @@ impl Lines for GroupLines<'_> {
 
     #[inline]
     fn get(&self, line: usize) -> &Line {
-        self.chunks.line(group::id(self.group, line / CHUNK_LINES), line % CHUNK_LINES)
+        self.chunks.line(line_at(self.group, line))
     }
 
     #[inline]
     fn get_mut(&mut self, line: usize) -> &mut Line {
-        self.chunks.line_mut(group::id(self.group, line / CHUNK_LINES), line % CHUNK_LINES)
+        self.chunks.line_mut(line_at(self.group, line))
     }
 
     #[inline]
     fn prefetch(&self, line: usize) {
-        self.chunks.prefetch(group::id(self.group, line / CHUNK_LINES), line % CHUNK_LINES);
+        self.chunks.prefetch(line_at(self.group, line));
     }
 }
 
@@ -105,7 +103,7 @@ impl Index {
         let mut directories = Vec::with_capacity(regions.len());
         for _ in regions {
             let group = groups.allocate()?;
-            group::Group::default().encode(groups.line_mut(group, 0));
+            group::Group::default().encode(groups.line_mut(group_at(group)));
             directories.push(Region { directory: vec![group], bits: 0 });
         }
         Ok(Index {
@@ -157,31 +155,107 @@ impl Index {
         region.directory[((hash << REGION_BITS) >> 1 >> (u64::BITS - 1 - region.bits)) as usize]
     }
 
-    /// Finds a pair with this hash whose value `accept` accepts.
+    /// Returns the place of a hash.
     #[inline]
-    pub(super) fn find(&self, hash: u64, mut accept: impl FnMut(u64) -> bool) -> Option<Found> {
-        let number = self.group_of(hash);
-        let group = self.groups.line(number, 0);
-        let lines = group::chunks(group) * CHUNK_LINES;
-        if lines == 0 {
+    pub(super) fn place(&self, hash: u64) -> Place {
+        let mut place = Place::unknown(hash);
+        place.group = self.group_of(hash);
+        self.set_lines(&mut place);
+        place
+    }
+
+    /// Finds the group of a place, and prefetches its descriptor.
+    #[inline(always)]
+    pub(super) fn find_group(&self, place: &mut Place) {
+        place.group = self.group_of(place.hash);
+        place.rebuilds = self.rebuilds;
+        self.groups.prefetch(group_at(place.group));
+    }
+
+    /// Finds the lines of a place whose group was found, and prefetches them.
+    #[inline(always)]
+    pub(super) fn find_lines(&self, place: &mut Place) {
+        if place.rebuilds != self.rebuilds {
+            place.group = self.group_of(place.hash);
+        }
+        self.set_lines(place);
+        if place.has_lines {
+            self.chunks.prefetch(place.lines[0]);
+            self.chunks.prefetch(place.lines[1]);
+        }
+    }
+
+    /// Returns the position and the place of the next hash of a batch, as [`Ahead::next`] does; for later ones whose
+    /// lines are full, prefetches the lines that their pairs may move to.
+    #[inline]
+    pub(super) fn next_to_insert<'a>(
+        &self,
+        ahead: &'a mut Ahead<'_>,
+    ) -> Option<(usize, &'a Place)> {
+        ahead.next_and_reach(self, |place| {
+            let is_full = |at| line::count(self.chunks.line(at)) == place.format.slots();
+            if place.has_lines && is_full(place.lines[0]) && is_full(place.lines[1]) {
+                self.prefetch_others(place);
+            }
+        })
+    }
+
+    /// Prefetches all lines that the pairs in the two lines of a place may be in.
+    fn prefetch_others(&self, place: &Place) {
+        let group = self.groups.line(group_at(place.group));
+        let count = group::chunks(group) * CHUNK_LINES;
+        for at in place.lines {
+            let line = self.chunks.line(at);
+            for slot in 0..place.format.slots() {
+                let places = group::places(line::low(line, slot), count);
+                places.into_iter().for_each(|line| self.chunks.prefetch(line_at(group, line)));
+            }
+        }
+    }
+
+    /// Sets what depends on the descriptor of the group of a place.
+    #[inline(always)]
+    fn set_lines(&self, place: &mut Place) {
+        let group = self.groups.line(group_at(place.group));
+        let count = group::chunks(group) * CHUNK_LINES;
+        place.rebuilds = self.rebuilds;
+        place.format = self.shape.format(group::depth(group));
+        place.has_lines = count > 0;
+        if count > 0 {
+            let [first, second] = group::places(place.hash, count);
+            place.lines[0] = line_at(group, first);
+            place.lines[1] = line_at(group, second);
+        }
+    }
+
+    /// Finds a pair with the hash of a place, whose value `accept` accepts.
+    #[inline]
+    pub(super) fn find(&self, place: &Place, accept: impl FnMut(u64) -> bool) -> Option<Found> {
+        if place.rebuilds == self.rebuilds {
+            self.find_in(place, accept)
+        } else {
+            self.find_in(&self.place(place.hash), accept)
+        }
+    }
+
+    #[inline(always)]
+    fn find_in(&self, place: &Place, mut accept: impl FnMut(u64) -> bool) -> Option<Found> {
+        if !place.has_lines {
             return None;
         }
-        let format = self.shape.format(group::depth(group));
-        let places = group::places(hash, lines)
-            .map(|line| (group::id(group, line / CHUNK_LINES), line % CHUNK_LINES));
-        let both = places.map(|(chunk, line)| self.chunks.line(chunk, line));
-        let masks = kernel::equal(self.instructions, both, hash);
-        for (i, mut mask) in masks.into_iter().enumerate() {
-            while mask != 0 {
-                let slot = mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                if format.is_of(both[i], slot, hash) {
-                    let value = format.value(both[i], slot);
-                    if accept(value) {
-                        let ((chunk, line), slot) = (places[i], slot as u8);
-                        let line = line as u8;
-                        return Some(Found { value, group: number, chunk, line, slot, format });
-                    }
+        let (format, hash) = (place.format, place.hash);
+        let both = [self.chunks.line(place.lines[0]), self.chunks.line(place.lines[1])];
+        // The slots of both lines, eight bits each.
+        let mut mask = kernel::equal(self.instructions, both, hash);
+        while mask != 0 {
+            let bit = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            let (which, slot) = (bit / 8, bit % 8);
+            if format.is_of(both[which], slot, hash) {
+                let value = format.value(both[which], slot);
+                if accept(value) {
+                    let (line, slot) = (place.lines[which], slot as u8);
+                    return Some(Found { value, group: place.group, line, slot, format });
                 }
             }
         }
@@ -195,7 +269,7 @@ impl Index {
     #[inline]
     pub(super) fn replace(&mut self, hash: u64, found: Found, value: u64) -> Result<()> {
         self.before_change(found.group, hash)?;
-        let line = self.chunks.line_mut(found.chunk, usize::from(found.line));
+        let line = self.chunks.line_mut(found.line);
         found.format.set_value(line, usize::from(found.slot), value);
         Ok(())
     }
@@ -205,22 +279,40 @@ impl Index {
     /// # Errors
     /// `Memory` if the budget is exhausted; `Limit` if too many pairs crowd one place. Nothing is changed then.
     #[inline]
-    pub(super) fn insert(&mut self, pair: Pair) -> Result<()> {
+    pub(super) fn insert(&mut self, place: &Place, value: u64) -> Result<()> {
+        let is_done = place.rebuilds == self.rebuilds && self.try_insert(place, value)?;
+        if is_done { Ok(()) } else { self.insert_anew(place.hash, value) }
+    }
+
+    /// Inserts a pair into the group of a place; returns `false`, and changes nothing, if it has no room.
+    #[inline(always)]
+    fn try_insert(&mut self, place: &Place, value: u64) -> Result<bool> {
+        let (format, pair) = (place.format, Pair { hash: place.hash, value });
+        self.before_change(place.group, place.hash)?;
+        let group = self.groups.line_mut(group_at(place.group));
+        let count = group::count(group);
+        if !place.has_lines || count >= self.shape.limit(format, group::chunks(group)) {
+            return Ok(false);
+        }
+        let lines = [place.lines[0], place.lines[1]];
+        let is_done = insert_emptier(&mut self.chunks, lines, format, pair)
+            || displace::insert(&mut GroupLines { chunks: &mut self.chunks, group }, format, pair);
+        if is_done {
+            group::set_count(group, count + 1);
+            self.count += 1;
+        }
+        Ok(is_done)
+    }
+
+    /// Inserts a pair; its group grows if it has no room.
+    #[cold]
+    fn insert_anew(&mut self, hash: u64, value: u64) -> Result<()> {
         loop {
-            let number = self.group_of(pair.hash);
-            self.before_change(number, pair.hash)?;
-            let group = self.groups.line_mut(number, 0);
-            let format = self.shape.format(group::depth(group));
-            let count = group::count(group);
-            if count < self.shape.limit(format, group::chunks(group)) {
-                let mut lines = GroupLines { chunks: &mut self.chunks, group };
-                if displace::insert(&mut lines, format, pair) {
-                    group::set_count(group, count + 1);
-                    self.count += 1;
-                    return Ok(());
-                }
+            let place = self.place(hash);
+            if self.try_insert(&place, value)? {
+                return Ok(());
             }
-            self.grow(number, pair.hash)?;
+            self.grow(place.group, hash)?;
         }
     }
 
@@ -229,11 +321,11 @@ impl Index {
     /// # Errors
     /// Those of [`Index::insert`].
     #[inline]
-    pub(super) fn put(&mut self, pair: Pair) -> Result<Option<u64>> {
-        let Some(found) = self.find(pair.hash, |_| true) else {
-            return self.insert(pair).map(|()| None);
+    pub(super) fn put(&mut self, place: &Place, value: u64) -> Result<Option<u64>> {
+        let Some(found) = self.find(place, |_| true) else {
+            return self.insert(place, value).map(|()| None);
         };
-        self.replace(pair.hash, found, pair.value)?;
+        self.replace(place.hash, found, value)?;
         Ok(Some(found.value))
     }
 
@@ -243,9 +335,9 @@ impl Index {
     /// Those of [`Index::replace`].
     pub(super) fn remove(&mut self, hash: u64, found: Found) -> Result<()> {
         self.before_change(found.group, hash)?;
-        let line = self.chunks.line_mut(found.chunk, usize::from(found.line));
+        let line = self.chunks.line_mut(found.line);
         line::remove(line, usize::from(found.slot));
-        let group = self.groups.line_mut(found.group, 0);
+        let group = self.groups.line_mut(group_at(found.group));
         let count = group::count(group) - 1;
         group::set_count(group, count);
         self.count -= 1;
@@ -255,60 +347,57 @@ impl Index {
         Ok(())
     }
 
-    /// Returns the first pair with this hash that is found, whatever its key.
+    /// Returns the value of the first pair with the hash of a place that is found, whatever its key.
     #[inline]
-    pub(super) fn first(&self, hash: u64) -> Option<u64> {
-        self.find(hash, |_| true).map(|found| found.value)
+    pub(super) fn first(&self, place: &Place) -> Option<u64> {
+        self.find(place, |_| true).map(|found| found.value)
     }
 
-    /// Prepares the group of a hash for a change: [`Index::replace`] in it does not fail then.
+    /// Prepares the group of a place for a change: [`Index::replace`] in it does not fail then.
     ///
     /// # Errors
     /// Those of [`Index::replace`].
     #[inline]
-    pub(super) fn prepare(&mut self, hash: u64) -> Result<()> {
-        self.before_change(self.group_of(hash), hash)
+    pub(super) fn prepare(&mut self, place: &Place) -> Result<()> {
+        if self.snapshots.active.is_empty() {
+            return Ok(());
+        }
+        self.before_change(self.group_of(place.hash), place.hash)
     }
 
     /// Returns the pairs of the group of a hash, in any order, and the last hash of the group.
     pub(super) fn group_at(&self, hash: u64, pairs: &mut Vec<Pair>) -> u64 {
         pairs.clear();
-        let group = group::Group::decode(self.groups.line(self.group_of(hash), 0));
+        let group = group::Group::decode(self.groups.line(group_at(self.group_of(hash))));
         self.gather(&group, hash, pairs);
         group::range(hash, group.depth).1
     }
+}
 
-    /// Prefetches what hashes after the `i`-th of a batch need: the descriptor of one, and the lines of one before it, whose
-    /// descriptor has come meanwhile. Called for each `i` in order, before the `i`-th hash is looked up, so that the
-    /// cache misses of many hashes overlap with each other and with the work.
-    #[inline]
-    pub(super) fn prefetch(&self, batch: &[(usize, u64)], i: usize) {
-        if i == 0 {
-            let first = |count| batch.iter().take(count).map(|(_, hash)| *hash);
-            first(2 * AHEAD).for_each(|hash| self.prefetch_group(hash));
-            first(AHEAD).for_each(|hash| self.prefetch_lines(hash));
-        }
-        if let Some((_, hash)) = batch.get(i + 2 * AHEAD) {
-            self.prefetch_group(*hash);
-        }
-        if let Some((_, hash)) = batch.get(i + AHEAD) {
-            self.prefetch_lines(*hash);
-        }
-    }
+/// Inserts a pair into the emptier of two lines; returns `false`, and changes nothing, if both are full.
+#[inline]
+fn insert_emptier(
+    chunks: &mut Arena<CHUNK_BYTES>,
+    lines: [At; 2],
+    format: Format,
+    pair: Pair,
+) -> bool {
+    let [first, second] = lines;
+    let is_first = line::count(chunks.line(first)) <= line::count(chunks.line(second));
+    let target = chunks.line_mut(select_unpredictable(is_first, first, second));
+    let Some(slot) = format.free_slot(target) else { return false };
+    format.set(target, slot, pair);
+    true
+}
 
-    #[inline]
-    fn prefetch_group(&self, hash: u64) {
-        self.groups.prefetch(self.group_of(hash), 0);
-    }
+/// Returns where the descriptor of a group is.
+#[inline]
+pub(super) fn group_at(group: u32) -> At {
+    Arena::<LINE_BYTES>::at(group, 0)
+}
 
-    #[inline]
-    fn prefetch_lines(&self, hash: u64) {
-        let group = self.groups.line(self.group_of(hash), 0);
-        let lines = group::chunks(group) * CHUNK_LINES;
-        if lines > 0 {
-            for line in group::places(hash, lines) {
-                self.chunks.prefetch(group::id(group, line / CHUNK_LINES), line % CHUNK_LINES);
-            }
-        }
-    }
+/// Returns where a line of a group is.
+#[inline]
+fn line_at(group: &Line, line: usize) -> At {
+    Arena::<CHUNK_BYTES>::at(group::id(group, line / CHUNK_LINES), line % CHUNK_LINES)
 }

@@ -3,19 +3,18 @@
 use super::line::{self, LOW, Line, SLOTS_MAX};
 use crate::cpu::Instructions;
 
-/// Returns the slots of two lines whose last 48 bits are those of `hash`, a bit each; slots that are not in use are
-/// left out.
+/// Returns the slots of two lines whose last 48 bits are those of `hash`, a bit each, those of the second line from bit 8
+/// on; slots that are not in use are left out.
 #[inline]
-pub(super) fn equal(instructions: Instructions, lines: [&Line; 2], hash: u64) -> [u32; 2] {
+pub(super) fn equal(instructions: Instructions, lines: [&Line; 2], hash: u64) -> u32 {
+    let in_use = line::in_use(lines[0]) | line::in_use(lines[1]) << 8;
     #[cfg(target_arch = "x86_64")]
-    {
-        let found = x86::equal(instructions, lines, hash & LOW);
-        if let Some([first, second]) = found {
-            return [first & line::in_use(lines[0]), second & line::in_use(lines[1])];
-        }
+    if let Some(found) = x86::equal(instructions, lines, hash & LOW) {
+        return found & in_use;
     }
     let _ = instructions;
-    lines.map(|line| equal_portable(line, hash & LOW) & line::in_use(line))
+    let [first, second] = lines;
+    (equal_portable(first, hash & LOW) | equal_portable(second, hash & LOW) << 8) & in_use
 }
 
 /// Compares all slots of a line without special instructions.
@@ -31,23 +30,21 @@ mod x86 {
 
     /// Compares the slots of two lines, used or not; returns `None` if the instructions for it may not be used.
     #[inline]
-    pub(super) fn equal(
-        instructions: Instructions,
-        lines: [&Line; 2],
-        low: u64,
-    ) -> Option<[u32; 2]> {
+    pub(super) fn equal(instructions: Instructions, lines: [&Line; 2], low: u64) -> Option<u32> {
         match instructions {
             Instructions::Portable => None,
             // SAFETY: the processor has AVX2: `Instructions` are detected.
-            Instructions::V3 => Some(unsafe { lines.map(|line| equal_v3(line, low)) }),
+            Instructions::V3 => {
+                Some(unsafe { equal_v3(lines[0], low) | equal_v3(lines[1], low) << 8 })
+            }
             // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
-            Instructions::V4 => Some(unsafe { equal_v4(lines, low) }),
+            Instructions::V4 => Some(unsafe { equal_v4(lines[0], lines[1], low) }),
         }
     }
 
     /// Spreads five numbers of 48 bits to lanes of 64 bits, and compares all with one instruction.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
-    fn equal_v4(lines: [&Line; 2], low: u64) -> [u32; 2] {
+    fn equal_v4(first: &Line, second: &Line, low: u64) -> u32 {
         const PLACES: [u8; 64] = {
             let mut places = [0; 64];
             let mut i = 0;
@@ -59,18 +56,16 @@ mod x86 {
         };
         const USED: u64 = 0x003F_3F3F_3F3F;
         // SAFETY: 64 bytes are read, of an array of this size each.
-        let (places, [first, second]) = unsafe {
+        let (places, first, second) = unsafe {
             let load = |bytes: &[u8; 64]| _mm512_loadu_si512(bytes.as_ptr().cast());
-            (load(&PLACES), lines.map(load))
+            (load(&PLACES), load(first), load(second))
         };
         let low = _mm512_set1_epi64(low as i64);
         let first = _mm512_maskz_permutexvar_epi8(USED, places, first);
         let second = _mm512_maskz_permutexvar_epi8(USED, places, second);
         let all = (1 << SLOTS_MAX) - 1;
-        [
-            u32::from(_mm512_mask_cmpeq_epi64_mask(all, first, low)),
-            u32::from(_mm512_mask_cmpeq_epi64_mask(all, second, low)),
-        ]
+        let second = _mm512_mask_cmpeq_epi64_mask(all, second, low);
+        u32::from(_mm512_mask_cmpeq_epi64_mask(all, first, low)) | u32::from(second) << 8
     }
 
     /// Compares four slots in a register, and the fifth by itself.

@@ -90,7 +90,17 @@ pub(super) fn in_use(line: &Line) -> u32 {
 /// Returns the number of slots in use.
 #[inline]
 pub(super) fn count(line: &Line) -> usize {
-    in_use(line).count_ones() as usize
+    const COUNTS: [u8; 1 << SLOTS_MAX] = {
+        let mut counts = [0; 1 << SLOTS_MAX];
+        let mut i = 0;
+        while i < counts.len() {
+            counts[i] = (i as u32).count_ones() as u8;
+            i += 1;
+        }
+        counts
+    };
+    // Not every processor has an instruction for this.
+    usize::from(COUNTS[in_use(line) as usize])
 }
 
 /// Marks all slots as free.

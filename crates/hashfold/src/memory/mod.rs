@@ -37,6 +37,7 @@ mod options;
 mod order;
 #[cfg(test)]
 mod orders;
+mod place;
 mod scratch;
 mod shape;
 mod shards;

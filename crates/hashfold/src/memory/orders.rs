@@ -4,7 +4,7 @@
 use super::{
     AppendStats, GroupStats, MemoryOptions, Slot, append_shard, group, index, line,
     mix::{self, unmix},
-    order, scratch, slabs,
+    order, place, scratch, slabs,
 };
 use crate::{
     key::Seed,

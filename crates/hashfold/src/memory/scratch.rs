@@ -13,6 +13,8 @@ pub(super) const PAIRS_MAX: usize = LINES_MAX * SLOTS_MAX;
 pub(super) struct Scratch {
     /// The pairs of the group.
     pub(super) pairs: Vec<Pair>,
+    /// Those of them that no line has a free slot for at first.
+    pub(super) left: Vec<Pair>,
     /// The lines of the new group, or of both parts of a group that splits.
     pub(super) lines: [Vec<Line>; 2],
 }
@@ -21,13 +23,18 @@ impl Scratch {
     /// Returns the memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         let lines: usize = self.lines.iter().map(Vec::capacity).sum();
-        self.pairs.capacity() * size_of::<Pair>() + lines * LINE_BYTES
+        let pairs = self.pairs.capacity() + self.left.capacity();
+        pairs * size_of::<Pair>() + lines * LINE_BYTES
     }
 }
 
 impl Default for Scratch {
     fn default() -> Scratch {
         let lines = || vec![[0; LINE_BYTES]; LINES_MAX];
-        Scratch { pairs: Vec::with_capacity(PAIRS_MAX + SLOTS_MAX), lines: [lines(), lines()] }
+        Scratch {
+            pairs: Vec::with_capacity(PAIRS_MAX + SLOTS_MAX),
+            left: Vec::new(),
+            lines: [lines(), lines()],
+        }
     }
 }

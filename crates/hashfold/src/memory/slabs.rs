@@ -317,10 +317,11 @@ impl Slabs {
     #[inline]
     pub(super) fn prefetch(&self, reference: Reference) {
         let (page, offset) = (reference.page(), reference.offset());
-        self.pages.prefetch(page, offset / LINE_BYTES);
-        let last = offset + reference.len().saturating_sub(1);
-        if last / LINE_BYTES != offset / LINE_BYTES {
-            self.pages.prefetch(page, last / LINE_BYTES);
+        let line = |offset: usize| Arena::<PAGE_BYTES>::at(page, offset / LINE_BYTES);
+        let (first, last) = (line(offset), line(offset + reference.len().saturating_sub(1)));
+        self.pages.prefetch(first);
+        if last != first {
+            self.pages.prefetch(last);
         }
     }
 

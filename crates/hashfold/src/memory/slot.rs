@@ -1,6 +1,6 @@
 //! A key of an [`AppendTable`](super::AppendTable) while its shard is locked.
 
-use super::{append_shard::AppendShard, slabs::Reference};
+use super::{append_shard::AppendShard, place::Place, slabs::Reference};
 use crate::error::Result;
 
 /// A key and its value, while [`AppendTable::change_many`](super::AppendTable::change_many) has its shard locked: what
@@ -8,7 +8,7 @@ use crate::error::Result;
 #[derive(Debug)]
 pub struct Slot<'a> {
     pub(super) shard: &'a mut AppendShard,
-    pub(super) hash: u64,
+    pub(super) place: &'a Place,
     pub(super) key: &'a [u8],
 }
 
@@ -21,13 +21,13 @@ impl Slot<'_> {
     /// Returns the size of the value in bytes; `None` if the key is not there.
     #[inline]
     pub fn size(&self) -> Option<usize> {
-        let found = self.shard.find(self.hash, self.key)?;
+        let found = self.shard.find(self.place, self.key)?;
         Some(self.shard.values.sizes(Reference(found.value)).0)
     }
 
     /// Returns the value.
     pub fn get(&self) -> Option<Vec<u8>> {
-        let found = self.shard.find(self.hash, self.key)?;
+        let found = self.shard.find(self.place, self.key)?;
         let mut value = Vec::new();
         self.shard.values.read_value(Reference(found.value), &mut value);
         Some(value)
@@ -38,7 +38,7 @@ impl Slot<'_> {
     /// # Errors
     /// Those of [`AppendTable::put`](super::AppendTable::put).
     pub fn put(&mut self, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.shard.put(self.hash, self.key, value.as_ref())
+        self.shard.put(self.place, self.key, value.as_ref())
     }
 
     /// Adds bytes to the end of the value; a key that is not there is inserted. Returns the size of the value then.
@@ -47,7 +47,7 @@ impl Slot<'_> {
     /// Those of [`AppendTable::append`](super::AppendTable::append).
     #[inline]
     pub fn append(&mut self, bytes: impl AsRef<[u8]>) -> Result<usize> {
-        self.shard.append(self.hash, self.key, bytes.as_ref())
+        self.shard.append(self.place, self.key, bytes.as_ref())
     }
 
     /// Removes the key; returns whether it was there.
@@ -55,6 +55,6 @@ impl Slot<'_> {
     /// # Errors
     /// Those of [`AppendTable::remove`](super::AppendTable::remove).
     pub fn remove(&mut self) -> Result<bool> {
-        self.shard.remove(self.hash, self.key)
+        self.shard.remove(self.place, self.key)
     }
 }

@@ -56,18 +56,18 @@ fn check_index(options: &MemoryOptions, instructions: Instructions, crowd: u32, 
         for _ in 0..3000 {
             let known = expected.range(hash(&numbers, crowd)..).next().map(|(hash, _)| *hash);
             let hash = known.filter(|_| below(&numbers, 3) == 0).unwrap_or(hash(&numbers, crowd));
-            let found = index.find(hash, |_| true);
+            let found = index.find(&index.place(hash), |_| true);
             assert_eq!(found.map(|found| found.value), expected.get(&hash).copied());
             // Phases of growth and of removal.
             if below(&numbers, 8) < 2 + 5 * (phase % 2) {
                 let removed = known.unwrap_or(hash);
-                if let Some(found) = index.find(removed, |_| true) {
+                if let Some(found) = index.find(&index.place(removed), |_| true) {
                     index.remove(removed, found).unwrap();
                 }
                 expected.remove(&removed);
             } else {
                 let value = numbers.next_u64() & value_max;
-                let before = index.put(Pair { hash, value }).unwrap();
+                let before = index.put(&index.place(hash), value).unwrap();
                 assert_eq!(before, expected.insert(hash, value));
             }
             assert_eq!(index.count, expected.len() as u64);
@@ -76,7 +76,7 @@ fn check_index(options: &MemoryOptions, instructions: Instructions, crowd: u32, 
         assert_eq!(pairs_of(&mut index), pairs);
     }
     for hash in expected.keys() {
-        let found = index.find(*hash, |_| true).unwrap();
+        let found = index.find(&index.place(*hash), |_| true).unwrap();
         index.remove(*hash, found).unwrap();
     }
     assert_eq!((index.count, index.chunks.units()), (0, 0));
@@ -153,9 +153,9 @@ fn snapshots_have_the_pairs_of_their_moments() {
     for step in 0..60_000_u64 {
         let hash = hash(&numbers, 50);
         if step < 40_000 && below(&numbers, 4) > 0 {
-            index.put(Pair { hash, value: step }).unwrap();
+            index.put(&index.place(hash), step).unwrap();
             expected.insert(hash, step);
-        } else if let Some(found) = index.find(hash, |_| true) {
+        } else if let Some(found) = index.find(&index.place(hash), |_| true) {
             index.remove(hash, found).unwrap();
             expected.remove(&hash);
         }
@@ -194,20 +194,20 @@ fn pairs_with_one_hash_are_told_apart_by_their_values() {
     let mut index = index(&MemoryOptions::default(), Instructions::V4);
     let hash = 3 << 56 | 12_345;
     let mut count = 0;
-    while index.insert(Pair { hash, value: count }).is_ok() {
+    while index.insert(&index.place(hash), count).is_ok() {
         count += 1;
         for value in 0..count {
-            assert!(index.find(hash, |found| found == value).is_some());
+            assert!(index.find(&index.place(hash), |found| found == value).is_some());
         }
     }
     assert!(count >= 8, "{count}");
-    let refused = index.insert(Pair { hash, value: count }).unwrap_err();
+    let refused = index.insert(&index.place(hash), count).unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Limit { .. }), "{refused}");
     for value in 0..count {
-        let found = index.find(hash, |found| found == value).unwrap();
+        let found = index.find(&index.place(hash), |found| found == value).unwrap();
         index.remove(hash, found).unwrap();
     }
-    assert_eq!((index.count, index.find(hash, |_| true).is_none()), (0, true));
+    assert_eq!((index.count, index.find(&index.place(hash), |_| true).is_none()), (0, true));
 }
 
 fn text(number: u64) -> Vec<u8> {
@@ -495,13 +495,13 @@ fn the_memory_of_an_index_follows_the_number_of_pairs() {
     let hash = |i: u64| mix::mix(i, Seed(1));
     for cycle in 0..3 {
         for i in 0..PAIRS {
-            index.put(Pair { hash: hash(i), value: i + cycle }).unwrap();
+            index.put(&index.place(hash(i)), i + cycle).unwrap();
         }
         let before = index.bytes();
         #[cfg(target_os = "linux")]
         check_resident(before, index.chunks.system_bytes() + index.groups.system_bytes());
         for i in (0..PAIRS).filter(|i| i % 10 != cycle) {
-            let found = index.find(hash(i), |_| true).unwrap();
+            let found = index.find(&index.place(hash(i)), |_| true).unwrap();
             index.remove(hash(i), found).unwrap();
         }
         let after = index.bytes();
@@ -509,7 +509,7 @@ fn the_memory_of_an_index_follows_the_number_of_pairs() {
         #[cfg(target_os = "linux")]
         check_resident(after, index.chunks.system_bytes() + index.groups.system_bytes());
         for i in 0..PAIRS {
-            let found = index.find(hash(i), |_| true).map(|found| found.value);
+            let found = index.find(&index.place(hash(i)), |_| true).map(|found| found.value);
             assert_eq!(found, (i % 10 == cycle).then_some(i + cycle));
         }
     }
@@ -529,16 +529,17 @@ fn the_memory_of_values_follows_their_size() {
     };
     for cycle in 0..3 {
         for i in 0..KEYS {
-            shard.put(hash(&text(i)), &text(i), &value(i, cycle)).unwrap();
+            shard.put(&shard.place(hash(&text(i))), &text(i), &value(i, cycle)).unwrap();
         }
         let before = bytes(&shard);
         #[cfg(target_os = "linux")]
         check_resident(before, shard.values.slabs.system_bytes());
         for i in (0..KEYS).filter(|i| i % 10 != cycle) {
             if i % 2 == 0 {
-                assert!(shard.remove(hash(&text(i)), &text(i)).unwrap());
+                assert!(shard.remove(&shard.place(hash(&text(i))), &text(i)).unwrap());
             } else {
-                let dropped = shard.trim(hash(&text(i)), &text(i), |value| value.len() - 10);
+                let dropped =
+                    shard.trim(&shard.place(hash(&text(i))), &text(i), |value| value.len() - 10);
                 assert_eq!(dropped.unwrap(), Some(value(i, cycle).len() - 10));
             }
         }
@@ -553,7 +554,9 @@ fn the_memory_of_values_follows_their_size() {
         #[cfg(target_os = "linux")]
         check_resident(after, shard.values.slabs.system_bytes());
         for i in 0..KEYS {
-            let found = shard.find(hash(&text(i)), &text(i)).map(|found| Reference(found.value));
+            let found = shard
+                .find(&shard.place(hash(&text(i))), &text(i))
+                .map(|found| Reference(found.value));
             let mut scratch = Vec::new();
             let found = found.map(|found| shard.values.value(found, &mut scratch));
             let expected = value(i, cycle);
