@@ -26,7 +26,7 @@ enum Act {
     Write(Vec<Written>),
     /// A transaction with writes of different keys, which are spilled if they are many.
     Transaction(Vec<Written>),
-    /// The same, but the transaction is dropped.
+    /// A transaction with such writes that is dropped.
     Abandon(Vec<Written>),
     /// One record that deletes all keys and then makes changes.
     Clear(Vec<Written>),

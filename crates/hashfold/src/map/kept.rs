@@ -4,11 +4,10 @@ use super::{
     Expiring, Write,
     core::Core,
     item::{Content, Value},
-    large::Owner,
-    log,
+    large::{OWNER_BYTES, Owner},
+    log::{self, RECORD_SIZE_MAX},
     lookup::resolve,
     pointer::{INLINE_BYTES_MAX, Pointer},
-    write::RECORD_SIZE_MAX,
 };
 use crate::{error::Result, key::KeyHash};
 use std::collections::BTreeMap;
@@ -94,7 +93,7 @@ impl KeptWrite {
         let (memory, size) = match &self.value {
             KeptValue::Tombstone => (0, log::size_max(key, None)),
             KeptValue::Bytes(value) => (value.len(), log::size_max(key, Some(value))),
-            KeptValue::Large(..) => (super::spill::OWNER_BYTES, log::size_of_large(key)),
+            KeptValue::Large(..) => (OWNER_BYTES, log::size_of_large(key)),
         };
         (WRITE_BYTES + key.len() + memory, size as u64)
     }

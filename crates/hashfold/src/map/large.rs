@@ -37,6 +37,9 @@ const BLOCKS_AT_ONCE: usize = if cfg!(test) { 2 } else { 64 };
 /// The owner of the blocks of a large value.
 pub(super) type Owner = Arc<Blocks>;
 
+/// Memory of an owner in [`Owners`], in bytes, with what an allocator takes.
+pub(super) const OWNER_BYTES: usize = size_of::<Blocks>() + 2 * size_of::<(u64, Owner)>() + 32;
+
 /// Returns the number of blocks of a large value.
 pub(super) fn blocks(pointer: Pointer) -> u64 {
     (pointer.size as usize).div_ceil(PART_SIZE) as u64

@@ -24,6 +24,7 @@ use crate::{
     codec::{Decoder, VARINT_BYTES_MAX, put_bytes, put_varint, within},
     error::{Error, ErrorKind, Result, check_same},
     key::{KeyHash, Seed},
+    wal::PAYLOAD_SIZE_MAX,
 };
 
 const PUT: u8 = 1;
@@ -44,6 +45,12 @@ const FIELDS_SIZE_MAX: usize = 1 + 2 * VARINT_BYTES_MAX + EXPIRY_SIZE;
 /// Maximum size of an encoded change, in bytes.
 pub(super) const CHANGE_SIZE_MAX: usize = FIELDS_SIZE_MAX + KEY_BYTES_MAX + INLINE_BYTES_MAX;
 
+/// Maximum size of the encoded changes that a record of the log has itself, in bytes. More changes are in parts of at
+/// most this size, in blocks of their own.
+pub(super) const RECORD_SIZE_MAX: usize = if cfg!(test) { 4 << 10 } else { PAYLOAD_SIZE_MAX };
+const _: () = assert!(CHANGE_SIZE_MAX <= RECORD_SIZE_MAX);
+const _: () = assert!(RECORD_SIZE_MAX <= VALUE_BYTES_MAX);
+const _: () = assert!(RECORD_SIZE_MAX - CHANGE_SIZE_MAX > INLINE_BYTES_MAX);
 /// Maximum number of changes in a list of parts. Sums of such numbers do not overflow.
 const LIST_CHANGES_MAX: u64 = 1 << 40;
 /// Maximum size of the place of a part or of a list, in bytes.

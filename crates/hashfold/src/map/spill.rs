@@ -13,12 +13,11 @@ use super::{
     core::Core,
     item::{Change, Value},
     kept::{EncodedPart, Fence, Kept},
-    large::{self, Owner, Owners},
-    log::{self, Expand, Part},
+    large::{self, OWNER_BYTES, Owner, Owners},
+    log::{self, Expand, Part, RECORD_SIZE_MAX},
     lookup::resolve,
     pointer::INLINE_BYTES_MAX,
     space::Blocks,
-    write::RECORD_SIZE_MAX,
 };
 use crate::{error::Result, key::KeyHash};
 use std::ops::Range;
@@ -41,8 +40,6 @@ const _: () = {
 const SPILL_FRACTION: usize = 16;
 /// The Bloom filters of a transaction take at most this fraction of the memory that all transactions may take.
 const FILTERS_FRACTION: usize = 4;
-/// Memory of the owner of a large value or of a part, in bytes.
-pub(super) const OWNER_BYTES: usize = size_of::<Blocks>() + 16 + 2 * size_of::<(u64, Owner)>() + 16;
 
 /// The writes on the device.
 #[derive(Debug, Default)]

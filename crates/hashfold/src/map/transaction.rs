@@ -5,9 +5,9 @@ use super::{
     core::Core,
     kept::Kept,
     log, lookup, maintain,
-    spill::{self, Spilled, TRANSACTION_SIZE_MAX},
+    spill::{self, Spilled, SpilledRecord, TRANSACTION_SIZE_MAX},
     stripes::Held,
-    write,
+    write::{self, Applying},
 };
 use crate::{
     error::{ErrorKind, Result},
@@ -19,6 +19,10 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
+/// Number of changes of a transaction that are recorded one by one for other open transactions, if its writes were
+/// spilled. More conflict with all reads of other open transactions: the record would take much memory.
+const NOTED_MAX: u64 = if cfg!(test) { 300 } else { 16 << 10 };
+
 /// Reads and writes that take effect as if at one moment, or not at all.
 ///
 /// Writes stay in the transaction until [`Transaction::commit`]. A commit fails with `Conflict` if
@@ -26,12 +30,15 @@ use std::{
 /// are serializable. Before the commit, two reads may see different moments.
 ///
 /// Writes may exceed the memory of the map, up to [`Map::TRANSACTION_BYTES_MAX`](super::Map::TRANSACTION_BYTES_MAX).
-/// The writes of all open transactions take at most a tenth of the memory budget and 64 MiB. Beyond that, a
-/// transaction *spills* writes to the data file, where they take space until it is dropped. A lookup of a spilled
-/// write takes one read or a few. RAM keeps about 0.1 % of spilled writes, and 100 bytes for each value above 1 KiB
-/// and for each key that was read. The commit applies spilled writes part by part, in the memory for changes;
-/// other writers, transactions, snapshots and checkpoints wait meanwhile, and lookups see some of the writes. If it
-/// applies more than 16,384 of them, it conflicts with the reads of all transactions that are open.
+/// The writes of all open transactions take at most a tenth of the memory budget and 64 MiB, and those of each a
+/// sixteenth of this more. Beyond that, a transaction *spills* writes to the data file, where they take space until
+/// it is dropped. A lookup takes one more read for a spilled write, and few in vain: Bloom filters take up to a
+/// quarter of this memory, and 2 bytes per write. Once they do, a lookup takes a read for each later spill. RAM also
+/// has about 0.1 % of spilled writes, and 100 bytes for each value above 1 KiB and for each key that was read.
+///
+/// The commit needs as much space again on the device, and applies spilled writes part by part, in the memory for
+/// changes. Other writers, transactions, snapshots and checkpoints wait meanwhile, and lookups see some of the
+/// writes. If it applies more than 16,384 of them, other transactions conflict that were open and have read a key.
 ///
 /// While any transaction is open, the map remembers in RAM which keys have changed, so transactions
 /// should be short.
@@ -153,6 +160,8 @@ impl Transaction {
             let spilled = self.spilled.spill(&self.core, &mut self.kept);
             self.count_memory();
             spilled?;
+            // The lists may take less now.
+            maintain::start(&self.core);
         }
         self.kept.insert(KeyHash::of(key, self.core.identity.seed), change);
         self.count_memory();
@@ -194,7 +203,7 @@ impl Transaction {
     /// # Errors
     /// `Conflict` if a key that was read has changed or expired: nothing is written, run the
     /// transaction again. If the log fails, the transaction may be found after the map was opened again, then
-    /// all of it. If the device fails to read spilled writes after the log has them, the map refuses all calls, and
+    /// all of it. If the device fails to read spilled writes after the log has them, the map refuses reads and changes, and
     /// has the transaction when it is opened again. After all other errors, nothing is changed.
     pub fn commit(self) -> Result<u64> {
         if self.spilled.has_begun {
@@ -229,7 +238,7 @@ impl Transaction {
         let held = core.stripes.lock_all();
         self.check_reads(&held)?;
         drop(reserved);
-        let seq = write::write_spilled(&core, held, &record)?;
+        let seq = write_spilled(&core, held, &record)?;
         drop(moving);
         write::finish(&core, seq, self.durability)
     }
@@ -250,6 +259,25 @@ impl Transaction {
             false => Ok(()),
         }
     }
+}
+
+/// Appends the record of a transaction whose writes were spilled to the log, and applies it. All stripes and `moving`
+/// are held.
+///
+/// # Errors
+/// The log failed; or a part cannot be read any more, and the map refuses all reads and changes from then on.
+fn write_spilled(core: &Core, mut held: Held<'_>, record: &SpilledRecord<'_>) -> Result<u64> {
+    let logged = (record.count, &record.payload[..]);
+    let seqs = write::log_record(core, logged, record.owners().cloned())?;
+    core.counters.log_bytes.fetch_add(record.size(), SeqCst);
+    let (end, notes) = (seqs.end, record.count <= NOTED_MAX);
+    if !notes {
+        held.note_all(end);
+    }
+    let mut applying = Applying { core, held, seqs, notes, relieves: true };
+    let applied = record.expand(core, &mut |change, owner| applying.apply(change, owner));
+    applied.inspect_err(|_| core.set_partial())?;
+    Ok(end)
 }
 
 impl Drop for Transaction {

@@ -6,11 +6,10 @@ use super::{
     core::Core,
     item::{Change, Content, Value},
     large::Owner,
-    log::{self, CHANGE_SIZE_MAX, PART_SIZE_MAX, Part},
+    log::{self, CHANGE_SIZE_MAX, PART_SIZE_MAX, Part, RECORD_SIZE_MAX},
     maintain,
     options::Durability,
-    pointer::{INLINE_BYTES_MAX, VALUE_BYTES_MAX},
-    spill::SpilledRecord,
+    pointer::INLINE_BYTES_MAX,
     stripes::Held,
 };
 use crate::{
@@ -25,23 +24,13 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-/// Maximum size of the encoded changes that a record of the log has itself, in bytes. More changes are in parts of at
-/// most this size, in blocks of their own.
-pub(super) const RECORD_SIZE_MAX: usize = if cfg!(test) { 4 << 10 } else { PAYLOAD_SIZE_MAX };
 /// Maximum size of all encoded changes of a record, in bytes.
 pub(super) const CHANGES_SIZE_MAX: usize = if cfg!(test) { 640 << 10 } else { 1 << 30 };
-const _: () = assert!(CHANGE_SIZE_MAX <= RECORD_SIZE_MAX);
-const _: () = assert!(RECORD_SIZE_MAX <= VALUE_BYTES_MAX);
-const _: () = assert!(RECORD_SIZE_MAX - CHANGE_SIZE_MAX > INLINE_BYTES_MAX);
 // The places of all parts fit in a record, also if each part has a change less than would fit, and the rest.
 const _: () = assert!(
     CHANGES_SIZE_MAX / (RECORD_SIZE_MAX - CHANGE_SIZE_MAX) * PART_SIZE_MAX + 1 + INLINE_BYTES_MAX
         < PAYLOAD_SIZE_MAX
 );
-
-/// Number of changes of a transaction that are recorded one by one for other open transactions, if its writes were
-/// spilled. More conflict with all reads of other open transactions: the record would take much memory.
-const NOTED_MAX: u64 = if cfg!(test) { 300 } else { 16 << 10 };
 
 /// A change of one key, for [`Map::write`](super::Map::write).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,32 +266,9 @@ pub(super) fn write_held(core: &Core, held: Held<'_>, record: &Record<'_>) -> Re
     Ok(applying.seqs.end)
 }
 
-/// Appends the record of a transaction whose writes were spilled to the log, and applies it. All stripes and `moving`
-/// are held.
-///
-/// # Errors
-/// The log failed; or a part cannot be read any more, and the map refuses all reads and changes from then on.
-pub(super) fn write_spilled(
-    core: &Core,
-    mut held: Held<'_>,
-    record: &SpilledRecord<'_>,
-) -> Result<u64> {
-    let logged = (record.count, &record.payload[..]);
-    let seqs = log_record(core, logged, record.owners().cloned())?;
-    core.counters.log_bytes.fetch_add(record.size(), SeqCst);
-    let (end, notes) = (seqs.end, record.count <= NOTED_MAX);
-    if !notes {
-        held.note_all(end);
-    }
-    let mut applying = Applying { core, held, seqs, notes, relieves: true };
-    let applied = record.expand(core, &mut |change, owner| applying.apply(change, owner));
-    applied.inspect_err(|_| core.set_partial())?;
-    Ok(end)
-}
-
 /// Appends a record to the log: its number of changes and its payload. Returns the sequence numbers of its changes.
 /// The log keeps the owners.
-fn log_record(
+pub(super) fn log_record(
     core: &Core,
     (count, payload): (u64, &[u8]),
     owners: impl Iterator<Item = Owner>,
@@ -315,20 +281,20 @@ fn log_record(
 }
 
 /// A record in the log whose changes are being applied.
-struct Applying<'a> {
-    core: &'a Core,
+pub(super) struct Applying<'a> {
+    pub(super) core: &'a Core,
     /// The stripes of all changes.
-    held: Held<'a>,
+    pub(super) held: Held<'a>,
     /// Sequence numbers of the record.
-    seqs: Range<u64>,
+    pub(super) seqs: Range<u64>,
     /// Whether each change is recorded for open transactions.
-    notes: bool,
+    pub(super) notes: bool,
     /// Whether lists are flushed when they take too much memory. `moving` is held then.
-    relieves: bool,
+    pub(super) relieves: bool,
 }
 
 impl Applying<'_> {
-    fn apply(&mut self, change: Change<'_>, owner: Option<&Owner>) {
+    pub(super) fn apply(&mut self, change: Change<'_>, owner: Option<&Owner>) {
         let core = self.core;
         core.apply(change, self.seqs.start, owner);
         if self.notes {
