@@ -78,6 +78,8 @@ pub(super) struct Core {
     latest_time: AtomicU64,
     /// Whether a sync of the data file failed: its bytes may be lost.
     has_failed: AtomicBool,
+    /// Whether a record in the log is applied in part, because the rest could not be read.
+    is_partial: AtomicBool,
     /// Held during a sync of the data file.
     syncing: Mutex<()>,
     /// The batch of the last merge or flush, empty: without it, memory of this size would be allocated
@@ -128,6 +130,8 @@ pub(super) struct Counters {
     pub(super) buffered_bytes: AtomicUsize,
     /// Memory of packets, in bytes.
     pub(super) packet_bytes: AtomicU64,
+    /// Memory of the writes of open transactions, and of what RAM has of those that were spilled, in bytes.
+    pub(super) transaction_bytes: AtomicUsize,
     /// Bytes of changes appended to the log since the last checkpoint began, and of their large values.
     pub(super) log_bytes: AtomicU64,
     /// The bytes that the log had written when the last checkpoint began.
@@ -191,6 +195,7 @@ impl Core {
             owns_numbers: AtomicBool::new(start.owns_numbers),
             latest_time: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
+            is_partial: AtomicBool::new(false),
             syncing: Mutex::new(()),
             spare: Mutex::default(),
         }
@@ -245,8 +250,24 @@ impl Core {
         self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses changes after the data file could not be synced.
+    /// Refuses reads and changes after a record in the log could be applied in part only. Opening the map
+    /// applies all of it.
+    pub(super) fn check_whole(&self) -> Result<()> {
+        if !self.is_partial.load(SeqCst) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::FailedBefore { action: "apply a transaction" }).at(&self.place()))
+    }
+
+    /// Records that a record in the log is applied in part only. The caller holds `moving` and all stripes,
+    /// so that no catalog has the part: checkpoints fail from now on.
+    pub(super) fn set_partial(&self) {
+        self.is_partial.store(true, SeqCst);
+    }
+
+    /// Refuses changes after the data file could not be synced, or after a record was applied in part only.
     pub(super) fn check(&self) -> Result<()> {
+        self.check_whole()?;
         if !self.has_failed.load(SeqCst) {
             return Ok(());
         }
@@ -441,6 +462,17 @@ impl Core {
 
     pub(super) fn buffered_bytes(&self) -> usize {
         self.counters.buffered_bytes.load(SeqCst)
+    }
+
+    /// Returns the memory that lists may take, in bytes: the writes of open transactions take some of it.
+    pub(super) fn buffer_bytes_max(&self) -> usize {
+        let max = self.options.shape.buffer_bytes;
+        max - self.transaction_bytes().min(max / 2)
+    }
+
+    /// Returns the memory of open transactions, in bytes.
+    pub(super) fn transaction_bytes(&self) -> usize {
+        self.counters.transaction_bytes.load(SeqCst)
     }
 }
 

@@ -24,6 +24,10 @@ const ATTEMPTS_MAX: usize = 4;
 enum Act {
     /// One record of changes.
     Write(Vec<Written>),
+    /// A transaction with writes of different keys, which are spilled if they are many.
+    Transaction(Vec<Written>),
+    /// A transaction with such writes that is dropped.
+    Abandon(Vec<Written>),
     /// One record that deletes all keys and then makes changes.
     Clear(Vec<Written>),
     /// Lets this number of milliseconds pass.
@@ -65,7 +69,7 @@ impl Act {
     /// Returns the number of changes that the act makes.
     fn changes(&self) -> u64 {
         match self {
-            Act::Write(record) => record.len() as u64,
+            Act::Write(record) | Act::Transaction(record) => record.len() as u64,
             Act::Clear(record) => 1 + record.len() as u64,
             _ => 0,
         }
@@ -91,7 +95,8 @@ pub(super) fn script(seed: u64, size: Size, plan: Plan) -> Script {
                     }
                     change
                 };
-                Act::Write((0..count).map(|_| change()).collect())
+                let record: Vec<Written> = (0..count).map(|_| change()).collect();
+                if is_long { in_some_way(record, &mut random) } else { Act::Write(record) }
             }
             60..62 => Act::Wait(1 + u64::from(random.below(40))),
             62..64 if plan == Plan::Grow => {
@@ -106,7 +111,9 @@ pub(super) fn script(seed: u64, size: Size, plan: Plan) -> Script {
             _ => Act::Reopen,
         };
         match &act {
-            Act::Write(record) => changes.extend(record.iter().cloned().map(Some)),
+            Act::Write(record) | Act::Transaction(record) => {
+                changes.extend(record.iter().cloned().map(Some));
+            }
             Act::Clear(record) => {
                 changes.push(None);
                 changes.extend(record.iter().cloned().map(Some));
@@ -118,6 +125,17 @@ pub(super) fn script(seed: u64, size: Size, plan: Plan) -> Script {
     }
     acts.push(Act::Compact);
     Script { seed, acts, changes, ends, plan, durability: Durability::Buffered }
+}
+
+/// Returns an act that writes a record, or writes it in vain.
+fn in_some_way(mut record: Vec<Written>, random: &mut Numbers) -> Act {
+    let way = random.below(8);
+    if way >= 4 {
+        return Act::Write(record);
+    }
+    let mut keys = BTreeSet::new();
+    record.retain(|change| keys.insert(change.key.clone()));
+    if way == 3 { Act::Abandon(record) } else { Act::Transaction(record) }
 }
 
 impl Script {
@@ -156,7 +174,7 @@ fn options_with(
 ) -> MapOptions {
     let clock = Arc::new(clock.clone());
     let options = tiny(Env { disk: disk.clone(), executor, clock, ..Env::simulated(1) });
-    let shape = options::Shape { buffer_bytes: 10 << 10, ..options.shape };
+    let shape = options::Shape { buffer_bytes: 10 << 10, transaction_bytes: 1500, ..options.shape };
     MapOptions { shape, wal_bytes: 12 << 10, ..options }.durability(Durability::Buffered)
 }
 
@@ -176,6 +194,8 @@ pub(super) struct Session<'a> {
     pub(super) is_made: bool,
     /// The largest number of groups that the map had.
     groups_max: u64,
+    /// Number of transactions that were applied in part only.
+    partial: u64,
 }
 
 impl<'a> Session<'a> {
@@ -188,8 +208,19 @@ impl<'a> Session<'a> {
         let faulty = FaultyDisk::over(left, FaultPlan { seed: 1, faults });
         let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
         let (executor, clock) = (Arc::new(Inline), ManualClock::new(1));
-        let (map, next, durable, is_made, groups_max) = (None, 0, 0, false, 0);
-        Session { script, faulty, disk, executor, clock, map, next, durable, is_made, groups_max }
+        Session {
+            script,
+            faulty,
+            disk,
+            executor,
+            clock,
+            map: None,
+            next: 0,
+            durable: 0,
+            is_made: false,
+            groups_max: 0,
+            partial: 0,
+        }
     }
 
     fn options(&self) -> MapOptions {
@@ -244,6 +275,8 @@ impl<'a> Session<'a> {
                 let changes: Vec<Write<'_>> = record.iter().map(Written::as_write).collect();
                 map.write(&changes).map(drop)
             }
+            Act::Transaction(record) => self.transaction(map, record)?.commit().map(drop),
+            Act::Abandon(record) => self.transaction(map, record).map(drop),
             Act::Clear(record) => {
                 let changes: Vec<Write<'_>> = record.iter().map(Written::as_write).collect();
                 map.prepare_cleared(&changes)?.apply().map(drop)
@@ -262,6 +295,21 @@ impl<'a> Session<'a> {
             }
             Act::Reopen => unreachable!("the caller does it"),
         }
+    }
+
+    /// Begins a transaction, writes in it, and reads what it has written.
+    fn transaction(&self, map: &Map, record: &[Written]) -> Result<Transaction> {
+        let mut transaction = map.transaction();
+        let mut model = Timed::default();
+        for change in record.iter().map(Written::as_write) {
+            transaction.write(change)?;
+            model.apply(change);
+        }
+        for Written { key, .. } in record.iter().step_by(3) {
+            let found = transaction.get_expiring(key)?;
+            assert_eq!(found.as_ref(), model.get(key, self.now()));
+        }
+        Ok(transaction)
     }
 
     /// Checks the map that is left on a disk, and changes it.
@@ -313,6 +361,12 @@ impl<'a> Session<'a> {
                         matches!(error.class(), ErrorClass::Io | ErrorClass::Damage),
                         "{error}"
                     );
+                    if self.map.as_ref().is_some_and(|map| map.core().check_whole().is_err()) {
+                        // A transaction is applied in part, and reads are refused.
+                        self.partial += 1;
+                        assert!(self.map.take().unwrap().get("key").is_err());
+                        continue;
+                    }
                     self.check_reads(moment);
                     if matches!(error.kind(), ErrorKind::FailedBefore { .. }) {
                         self.map = None;
@@ -527,12 +581,15 @@ fn a_full_disk_stops_changes_until_there_is_space_again() {
 #[test]
 fn a_failed_read_is_an_error_and_no_wrong_answer() {
     let script = &scripts()[0];
+    let mut partial = 0;
     for read in 0..400 {
         for fault in [Fault::ReadFailure { read }, Fault::ShortRead { read }] {
             let mut session = Session::new(script, vec![fault]);
             session.finish(&format!("{fault:?}"));
+            partial += session.partial;
         }
     }
+    assert!(partial > 5, "{partial}");
 }
 
 /// Processes that end without a checkpoint, one after the other, also on a disk that is full when

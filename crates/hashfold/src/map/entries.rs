@@ -54,6 +54,7 @@ impl Window {
     }
 
     fn read(&self, core: &Core, now: u64) -> Result<Entries> {
+        core.check_whole()?;
         let View { stored, lists } = &self.view;
         let part = Part { stored, lists, hashes: &self.hashes, now };
         Entries::read(&*core.space.file, core.identity, part)
@@ -66,6 +67,7 @@ impl Window {
 
     /// Returns the number of entries.
     fn count(&self, core: &Core, now: u64) -> Result<u64> {
+        core.check_whole()?;
         let View { stored, lists } = &self.view;
         let has_changes = !lists.is_empty() || !stored.packets.is_empty();
         let is_group = self.hashes == stored.prefix.hashes();

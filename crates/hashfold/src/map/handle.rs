@@ -8,7 +8,9 @@ use super::{
     entries, import, log, lookup, maintain,
     pointer::INLINE_BYTES_MAX,
     recovery::{self, SPILL_NAME},
-    snapshot, verify,
+    snapshot,
+    spill::TRANSACTION_SIZE_MAX,
+    verify,
     write::{self, CHANGES_SIZE_MAX},
 };
 use crate::{
@@ -65,11 +67,15 @@ pub struct Map(Arc<Handle>);
 struct Handle(Arc<Core>);
 
 impl Map {
-    /// Maximum size of the changes of one [`Map::write`], or of one transaction, in bytes: of keys and
-    /// values, values above 1 KiB left out, with up to 50 bytes more per change ([`Write::size`]). 1 GiB.
-    /// While changes of more than about 512 KiB are applied, other writers, transactions, snapshots and
-    /// checkpoints wait, and lookups see some of them.
+    /// Maximum size of the changes of one [`Map::write`], in bytes: of keys and values, values above 1 KiB
+    /// left out, with up to 50 bytes more per change ([`Write::size`]). 1 GiB. While changes of more than
+    /// about 512 KiB are applied, other writers, transactions, snapshots and checkpoints wait, and lookups
+    /// see some of them.
     pub const WRITE_BYTES_MAX: usize = CHANGES_SIZE_MAX;
+
+    /// Maximum size of the changes of one [`Transaction`], in bytes, as that of [`Map::WRITE_BYTES_MAX`]. Writes
+    /// that other writes of their transaction have replaced after they were spilled count, too. 64 GiB.
+    pub const TRANSACTION_BYTES_MAX: u64 = TRANSACTION_SIZE_MAX;
 
     /// Opens the map in a folder, or creates one, with the default options.
     ///
@@ -506,6 +512,7 @@ impl Map {
         let mut stats = MapStats {
             buffered_bytes: counters.buffered_bytes.load(SeqCst) as u64,
             packet_bytes: counters.packet_bytes.load(SeqCst),
+            transaction_bytes: core.transaction_bytes() as u64,
             seq: self.seq(),
             durable_seq: self.durable_seq(),
             blocks_written: counters.blocks_written.load(SeqCst),

@@ -26,7 +26,7 @@ use crate::{
     error::{Error, Result, check_same},
     io::{BlockFile, Buffer, frame::check_zeros},
 };
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 const HEAD_SIZE: usize = 32;
 /// Number of bytes of a value in a block.
@@ -36,6 +36,9 @@ const BLOCKS_AT_ONCE: usize = if cfg!(test) { 2 } else { 64 };
 
 /// The owner of the blocks of a large value.
 pub(super) type Owner = Arc<Blocks>;
+
+/// Memory of an owner in [`Owners`], in bytes, with what an allocator takes.
+pub(super) const OWNER_BYTES: usize = size_of::<Blocks>() + 2 * size_of::<(u64, Owner)>() + 32;
 
 /// Returns the number of blocks of a large value.
 pub(super) fn blocks(pointer: Pointer) -> u64 {
@@ -119,8 +122,25 @@ pub(super) fn read(
     pointer: Pointer,
     owner: Option<&Owner>,
 ) -> Result<Vec<u8>> {
+    read_range(file, file_id, (pointer, owner), 0..pointer.size as usize)
+}
+
+/// Reads some bytes of a large value, whose blocks `owner` keeps: only the blocks that have these bytes.
+///
+/// # Errors
+/// The errors of [`read`].
+pub(super) fn read_range(
+    file: &dyn BlockFile,
+    file_id: u64,
+    (pointer, owner): (Pointer, Option<&Owner>),
+    range: Range<usize>,
+) -> Result<Vec<u8>> {
     check_owner(pointer, owner).map_err(|error| error.at(file.place()))?;
-    read_blocks(file, file_id, pointer)
+    let first = range.start / PART_SIZE;
+    let mut bytes = read_blocks(file, file_id, pointer, first..range.end.div_ceil(PART_SIZE))?;
+    bytes.truncate(range.end - first * PART_SIZE);
+    bytes.drain(..range.start - first * PART_SIZE);
+    Ok(bytes)
 }
 
 /// Reads a large value whose blocks may be used for something else by now.
@@ -135,15 +155,20 @@ pub(super) fn read_unowned(
     let end = pointer.first.saturating_add(blocks(pointer));
     within("end of a large value", 0..=file.size()? / BLOCK_SIZE as u64, end)
         .map_err(|error| error.at(file.place()))?;
-    read_blocks(file, file_id, pointer)
+    read_blocks(file, file_id, pointer, 0..blocks(pointer) as usize)
 }
 
-fn read_blocks(file: &dyn BlockFile, file_id: u64, pointer: Pointer) -> Result<Vec<u8>> {
-    let mut value = Vec::with_capacity(pointer.size as usize);
-    let count = blocks(pointer) as usize;
-    let mut bytes = Buffer::zeroed(count.min(BLOCKS_AT_ONCE) * BLOCK_SIZE);
-    for first in (0..count).step_by(BLOCKS_AT_ONCE) {
-        let bytes = &mut bytes[..(count - first).min(BLOCKS_AT_ONCE) * BLOCK_SIZE];
+/// Reads the parts of a large value that are in these of its blocks.
+fn read_blocks(
+    file: &dyn BlockFile,
+    file_id: u64,
+    pointer: Pointer,
+    blocks: Range<usize>,
+) -> Result<Vec<u8>> {
+    let mut value = Vec::with_capacity(blocks.len() * PART_SIZE);
+    let mut bytes = Buffer::zeroed(blocks.len().min(BLOCKS_AT_ONCE) * BLOCK_SIZE);
+    for first in blocks.clone().step_by(BLOCKS_AT_ONCE) {
+        let bytes = &mut bytes[..(blocks.end - first).min(BLOCKS_AT_ONCE) * BLOCK_SIZE];
         let offset = pointer.first * BLOCK_SIZE as u64 + (first * BLOCK_SIZE) as u64;
         file.read_at(offset, bytes)?;
         for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate() {

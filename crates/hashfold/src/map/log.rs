@@ -6,14 +6,14 @@
 //!
 //! | field  | size |                                                 |
 //! |--------|-----:|-------------------------------------------------|
-//! | change |    1 | 1 put, 2 delete, 3 put a large value, 4 put a value that expires, 5 put a large value that expires, 6 delete all keys, 7 a run was loaded in bulk: nothing to do, 8 a part of the changes is in blocks of its own |
-//! | key    |    … | size (a variable-length integer), bytes; none of changes 6 to 8 |
+//! | change |    1 | 1 put, 2 delete, 3 put a large value, 4 put a value that expires, 5 put a large value that expires, 6 delete all keys, 7 a run was loaded in bulk: nothing to do, 8 a part of the changes is in blocks of its own, 9 a list of such parts is in blocks of its own |
+//! | key    |    … | size (a variable-length integer), bytes; none of changes 6 to 9 |
 //! | expiry |    8 | of changes 4 and 5: the time at which the entry expires, in milliseconds since 1970-01-01 UTC |
 //! | value  |    … | of a put: size (a variable-length integer), bytes; of a large value: the pointer, 20 bytes |
-//! | part   |    … | of change 8: its number of changes (a variable-length integer), and the pointer to a large value that has them, 20 bytes |
+//! | part   |    … | of changes 8 and 9: the number of changes of the part, or of all parts in the list (a variable-length integer), and the pointer to a large value that has the part or the list, 20 bytes |
 //!
 //! If the changes of a record exceed the largest payload, they are in parts, but for a rest of up to 1 KiB at the end. A
-//! part has changes of single keys, 1 to 5, and counts as that number of changes.
+//! part has changes of single keys, 1 to 5, and counts as that number of changes. A list has changes 8.
 
 use super::{
     block::KEY_BYTES_MAX,
@@ -24,6 +24,7 @@ use crate::{
     codec::{Decoder, VARINT_BYTES_MAX, put_bytes, put_varint, within},
     error::{Error, ErrorKind, Result, check_same},
     key::{KeyHash, Seed},
+    wal::PAYLOAD_SIZE_MAX,
 };
 
 const PUT: u8 = 1;
@@ -34,6 +35,7 @@ const PUT_LARGE_EXPIRING: u8 = 5;
 const CLEAR: u8 = 6;
 const LOADED: u8 = 7;
 const PART: u8 = 8;
+const LIST: u8 = 9;
 /// The payload of a record that deletes all keys.
 pub(super) const CLEAR_PAYLOAD: &[u8] = &[CLEAR];
 /// The payload of a record that gives a bulk load a sequence number.
@@ -43,7 +45,15 @@ const FIELDS_SIZE_MAX: usize = 1 + 2 * VARINT_BYTES_MAX + EXPIRY_SIZE;
 /// Maximum size of an encoded change, in bytes.
 pub(super) const CHANGE_SIZE_MAX: usize = FIELDS_SIZE_MAX + KEY_BYTES_MAX + INLINE_BYTES_MAX;
 
-/// Maximum size of the place of a part, in bytes.
+/// Maximum size of the encoded changes that a record of the log has itself, in bytes. More changes are in parts of at
+/// most this size, in blocks of their own.
+pub(super) const RECORD_SIZE_MAX: usize = if cfg!(test) { 4 << 10 } else { PAYLOAD_SIZE_MAX };
+const _: () = assert!(CHANGE_SIZE_MAX <= RECORD_SIZE_MAX);
+const _: () = assert!(RECORD_SIZE_MAX <= VALUE_BYTES_MAX);
+const _: () = assert!(RECORD_SIZE_MAX - CHANGE_SIZE_MAX > INLINE_BYTES_MAX);
+/// Maximum number of changes in a list of parts. Sums of such numbers do not overflow.
+const LIST_CHANGES_MAX: u64 = 1 << 40;
+/// Maximum size of the place of a part or of a list, in bytes.
 pub(super) const PART_SIZE_MAX: usize = 1 + VARINT_BYTES_MAX + POINTER_SIZE;
 
 /// A change in the log.
@@ -57,9 +67,11 @@ pub(super) enum Logged<'a> {
     Loaded,
     /// Changes that are in blocks of their own.
     Part(Part),
+    /// A list of such parts, which is in blocks of its own.
+    List(Part),
 }
 
-/// A part of the changes of a record, for [`decode_part`].
+/// A part of the changes of a record, for [`decode_part`]; or a list of parts, for [`decode_list`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     /// Number of changes.
@@ -73,7 +85,7 @@ impl Logged<'_> {
     pub(super) fn count(&self) -> u64 {
         match self {
             Logged::Key(_) | Logged::Clear | Logged::Loaded => 1,
-            Logged::Part(part) => part.count,
+            Logged::Part(part) | Logged::List(part) => part.count,
         }
     }
 }
@@ -81,10 +93,15 @@ impl Logged<'_> {
 /// Returns the size of an encoded change in bytes, or a little more.
 pub(super) fn size_max(key: &[u8], value: Option<&[u8]>) -> usize {
     let value_size = match value.map_or(0, <[u8]>::len) {
-        size if size > INLINE_BYTES_MAX => POINTER_SIZE,
+        size if size > INLINE_BYTES_MAX => return size_of_large(key),
         size => size,
     };
     FIELDS_SIZE_MAX + key.len() + value_size
+}
+
+/// Returns what [`size_max`] returns for a large value.
+pub(super) fn size_of_large(key: &[u8]) -> usize {
+    FIELDS_SIZE_MAX + key.len() + POINTER_SIZE
 }
 
 /// Appends a change to the payload of a record.
@@ -109,6 +126,13 @@ pub(super) fn encode(out: &mut Vec<u8>, key: &[u8], content: Content<'_>) {
 /// Appends a part of the changes to the payload of a record.
 pub(super) fn encode_part(out: &mut Vec<u8>, Part { count, pointer }: Part) {
     out.push(PART);
+    put_varint(out, count);
+    out.extend(pointer.encode());
+}
+
+/// Appends a list of parts to the payload of a record.
+pub(super) fn encode_list(out: &mut Vec<u8>, Part { count, pointer }: Part) {
+    out.push(LIST);
     put_varint(out, count);
     out.extend(pointer.encode());
 }
@@ -153,6 +177,68 @@ pub(super) fn decode_part<'a>(
     changes.into_iter().try_for_each(take)
 }
 
+/// Calls `take` with each part of a list, if all of them are valid.
+pub(super) fn decode_list(
+    bytes: &[u8],
+    count: u64,
+    take: impl FnMut(Part) -> Result<()>,
+) -> Result<()> {
+    let mut fields = Decoder::new(bytes);
+    let mut parts = Vec::new();
+    while !fields.rest().is_empty() {
+        match fields.u8()? {
+            PART => parts.push(decode_place(&mut fields, VALUE_BYTES_MAX as u64)?),
+            change => return Err(Error::field("change in a list of parts", "8", change)),
+        }
+    }
+    check_count(count, parts.iter().map(|part| part.count).sum())?;
+    parts.into_iter().try_for_each(take)
+}
+
+/// Returns the value that some encoded changes of a part give a key, if they change it.
+pub(super) fn find_in_part<'a>(
+    bytes: &'a [u8],
+    seed: Seed,
+    key: &[u8],
+) -> Result<Option<Content<'a>>> {
+    let mut fields = Decoder::new(bytes);
+    while !fields.rest().is_empty() {
+        let change = fields.u8()?;
+        let change = decode_change(&mut fields, (change, "1 to 5"), seed)?;
+        if change.key == key {
+            return Ok(Some(change.content));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads the parts of records, and takes the changes of single keys.
+pub(super) trait Expand {
+    /// Reads a part of a record, or a list of parts.
+    fn read(&mut self, part: Part) -> Result<Vec<u8>>;
+
+    /// Takes a change.
+    fn take(&mut self, change: Change<'_>) -> Result<()>;
+}
+
+/// Gives all changes of single keys in a logged change, in order.
+pub(super) fn expand(logged: Logged<'_>, seed: Seed, to: &mut dyn Expand) -> Result<()> {
+    match logged {
+        Logged::Key(change) => to.take(change),
+        Logged::Clear | Logged::Loaded => Ok(()),
+        Logged::Part(part) => expand_part(part, seed, to),
+        Logged::List(list) => {
+            let bytes = to.read(list)?;
+            decode_list(&bytes, list.count, |part| expand_part(part, seed, to))
+        }
+    }
+}
+
+fn expand_part(part: Part, seed: Seed, to: &mut dyn Expand) -> Result<()> {
+    let bytes = to.read(part)?;
+    decode_part(&bytes, part.count, seed, |change| to.take(change))
+}
+
 fn check_count(expected: u64, got: u64) -> Result<()> {
     check_same("changes in a record", expected, got)
 }
@@ -161,15 +247,18 @@ fn decode_logged<'a>(fields: &mut Decoder<'a>, seed: Seed) -> Result<Logged<'a>>
     match fields.u8()? {
         CLEAR => Ok(Logged::Clear),
         LOADED => Ok(Logged::Loaded),
-        PART => {
-            // A change takes more than a byte. Sums of such numbers do not overflow.
-            let most = VALUE_BYTES_MAX as u64;
-            let count = within("changes in a part of a record", 1..=most, fields.varint()?)?;
-            let pointer = Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?;
-            Ok(Logged::Part(Part { count, pointer }))
-        }
-        change => decode_change(fields, (change, "1 to 8"), seed).map(Logged::Key),
+        // A change takes more than a byte.
+        PART => decode_place(fields, VALUE_BYTES_MAX as u64).map(Logged::Part),
+        LIST => decode_place(fields, LIST_CHANGES_MAX).map(Logged::List),
+        change => decode_change(fields, (change, "1 to 9"), seed).map(Logged::Key),
     }
+}
+
+/// Decodes the place of a part or of a list that has at most `most` changes.
+fn decode_place(fields: &mut Decoder<'_>, most: u64) -> Result<Part> {
+    let count = within("changes in a part of a record", 1..=most, fields.varint()?)?;
+    let pointer = Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?;
+    Ok(Part { count, pointer })
 }
 
 /// Decodes the fields of a change of one key. `expected` is for the error if it is another change.
@@ -225,6 +314,7 @@ mod tests {
                 Logged::Clear => "clear".to_owned(),
                 Logged::Loaded => "loaded".to_owned(),
                 Logged::Part(part) => format!("{part:?}"),
+                Logged::List(list) => format!("list {list:?}"),
                 Logged::Key(Change { hash, key, content }) => {
                     assert_eq!(hash, KeyHash::of(key, SEED));
                     format!("{} {content:?}", key.escape_ascii())
@@ -262,14 +352,17 @@ mod tests {
         let part = Part { count: 300, pointer };
         encode_part(&mut payload, part);
         expected.push(format!("{part:?}"));
-        assert_eq!(decoded(&payload, 308).unwrap(), expected);
-        assert!(decoded(&payload, 307).is_err() && decoded(&payload, 9).is_err());
+        encode_list(&mut payload, Part { count: LIST_CHANGES_MAX, pointer });
+        expected.push(format!("list {:?}", Part { count: LIST_CHANGES_MAX, pointer }));
+        let count = LIST_CHANGES_MAX + 308;
+        assert_eq!(decoded(&payload, count).unwrap(), expected);
+        assert!(decoded(&payload, count - 1).is_err() && decoded(&payload, 10).is_err());
         for cut in 0..payload.len() {
-            assert!(decoded(&payload[..cut], 308).is_err(), "{cut}");
+            assert!(decoded(&payload[..cut], count).is_err(), "{cut}");
         }
-        for change in [0, 9, 255] {
+        for change in [0, 10, 255] {
             payload[0] = change;
-            assert!(decoded(&payload, 308).is_err());
+            assert!(decoded(&payload, count).is_err());
         }
         // A part has changes of single keys only.
         let of_part = |bytes: &[u8], count| decode_part(bytes, count, SEED, |_| Ok(()));
@@ -279,11 +372,26 @@ mod tests {
         for other in [CLEAR_PAYLOAD, LOADED_PAYLOAD, &payload] {
             assert!(of_part(&[&keys, other].concat(), 2).is_err());
         }
-        for count in [0, VALUE_BYTES_MAX as u64 + 1, u64::MAX] {
-            let mut one = Vec::new();
-            encode_part(&mut one, Part { count, pointer });
-            assert!(decoded(&one, count).is_err(), "{count}");
-            assert!(decoded(&[&one[..], &one].concat(), u64::MAX).is_err(), "{count}");
+        for (list_change, most) in [(PART, VALUE_BYTES_MAX as u64), (LIST, LIST_CHANGES_MAX)] {
+            for count in [0, most + 1, u64::MAX] {
+                let mut one = Vec::new();
+                encode_part(&mut one, Part { count, pointer });
+                one[0] = list_change;
+                assert!(decoded(&one, count).is_err(), "{count}");
+                assert!(decoded(&[&one[..], &one].concat(), u64::MAX).is_err(), "{count}");
+            }
+        }
+        // A list has parts only.
+        let of_list = |bytes: &[u8], count| decode_list(bytes, count, |_| Ok(()));
+        let mut list = Vec::new();
+        encode_part(&mut list, part);
+        encode_part(&mut list, part);
+        assert!(of_list(&list, 600).is_ok() && of_list(&list, 599).is_err());
+        let mut other = Vec::new();
+        encode_list(&mut other, part);
+        for other in [CLEAR_PAYLOAD, LOADED_PAYLOAD, &keys, &other] {
+            assert!(of_list(&[&list, other].concat(), 601).is_err());
+            assert!(of_list(&[&list, other].concat(), 900).is_err());
         }
         let mut long = Vec::new();
         encode(&mut long, &[0; KEY_BYTES_MAX + 1], Content::TOMBSTONE);

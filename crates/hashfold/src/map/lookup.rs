@@ -24,12 +24,6 @@ pub struct Expiring {
     pub expires_at: Option<u64>,
 }
 
-impl Expiring {
-    pub(super) fn has_expired(&self, now: u64) -> bool {
-        self.expires_at.is_some_and(|time| now >= time)
-    }
-}
-
 /// Where a key may be, after the changes in RAM were searched.
 enum Found {
     /// The value, or `None` if the key is deleted.
@@ -56,6 +50,7 @@ impl LargeValue {
 
 /// Looks up a key.
 pub(super) fn get(core: &Core, key: &[u8]) -> Result<Option<Expiring>> {
+    core.check_whole()?;
     let hash = KeyHash::of(key, core.identity.seed);
     let now = core.now();
     match in_memory(core, (hash, key), now) {
@@ -67,6 +62,7 @@ pub(super) fn get(core: &Core, key: &[u8]) -> Result<Option<Expiring>> {
 
 /// Returns whether there is a value for a key. A large value is not read.
 pub(super) fn contains(core: &Core, key: &[u8]) -> Result<bool> {
+    core.check_whole()?;
     let hash = KeyHash::of(key, core.identity.seed);
     let now = core.now();
     let found = match in_memory(core, (hash, key), now) {
@@ -219,6 +215,7 @@ pub(super) fn get_many(core: &Core, keys: &[&[u8]]) -> Result<Vec<Option<Expirin
 /// Looks up many keys, with their reads in flight together. Calls `visit` once for each, in any order;
 /// large values come last, and each is read when the one before it was visited.
 pub(super) fn visit_many(core: &Core, keys: &[&[u8]], visit: &mut VisitFound<'_>) -> Result<()> {
+    core.check_whole()?;
     let now = core.now();
     let answers = RefCell::new(Answers { visit, large: Vec::new(), error: None });
     // The first reads begin while the places of the next keys are computed.

@@ -39,7 +39,7 @@ fn is_due(core: &Core) -> bool {
 }
 
 fn is_buffer_filling(core: &Core) -> bool {
-    core.buffered_bytes() > core.options.shape.buffer_bytes / 4 * START_QUARTERS
+    core.buffered_bytes() > core.buffer_bytes_max() / 4 * START_QUARTERS
 }
 
 fn is_log_long(core: &Core) -> bool {
@@ -74,7 +74,7 @@ fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
 fn run(core: &Core) -> Result<()> {
     while is_due(core) {
         if is_buffer_filling(core) {
-            relieve(core, core.options.shape.buffer_bytes / 4 * (START_QUARTERS - 1))?;
+            relieve(core, core.buffer_bytes_max() / 4 * (START_QUARTERS - 1))?;
         } else if let Some(start) = core.tasks.take_merge() {
             merge_at(core, start)?;
         } else if core.tasks.flush_before.load(SeqCst) > 0 {
@@ -133,7 +133,7 @@ pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
 /// # Errors
 /// After an error, all changes are still there.
 pub(super) fn relieve_moving(core: &Core) -> Result<()> {
-    let max = core.options.shape.buffer_bytes;
+    let max = core.buffer_bytes_max();
     if core.buffered_bytes() <= max {
         return Ok(());
     }

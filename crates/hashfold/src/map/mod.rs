@@ -17,7 +17,7 @@
 //!
 //! - [`Map`] takes changes and lookups from many threads. A change is durable when the call returns,
 //!   or later ([`Durability`]). After a crash, durable changes are there, and no part of any other.
-//! - [`Transaction`]: several reads and writes, as if at one moment.
+//! - [`Transaction`]: several reads and writes, as if at one moment, also if the writes exceed the memory.
 //! - An entry may expire ([`Map::put_expiring`]): from that time on it is absent to all reads, and
 //!   the next merge of its group removes it.
 //! - [`Map::import`] loads a run into an empty map in bulk: each group is written once, without the log.
@@ -57,6 +57,7 @@ mod import;
 #[cfg(test)]
 mod import_tests;
 mod item;
+mod kept;
 mod large;
 mod list;
 mod log;
@@ -78,6 +79,9 @@ mod sizes;
 mod snapshot;
 mod space;
 mod span;
+mod spill;
+#[cfg(test)]
+mod spill_tests;
 mod stripes;
 mod sync;
 #[cfg(test)]

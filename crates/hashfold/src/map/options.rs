@@ -12,6 +12,9 @@ use crate::{
 pub const MAP_MEMORY_MIN: usize = 8 << 20;
 /// Maximum memory of changes, in bytes. Places in lists and in batches have 32 bits.
 const BUFFER_BYTES_MAX: usize = 2 << 30;
+/// Maximum memory of the writes of open transactions, in bytes. With more, a spill would hold other writers up
+/// longer, and save few reads.
+const TRANSACTION_BYTES_MAX: usize = 64 << 20;
 const MEMORY_DEFAULT: usize = 64 << 20;
 const WAL_BYTES_DEFAULT: u64 = 128 << 20;
 const _: () = assert!(WAL_BYTES_MAX < MAP_MEMORY_MIN);
@@ -66,6 +69,8 @@ pub(super) struct Shape {
     pub(super) first_depth: u8,
     /// Memory for changes that no packet has yet, in bytes.
     pub(super) buffer_bytes: usize,
+    /// The part of `buffer_bytes` that the writes of open transactions may take, all of them together.
+    pub(super) transaction_bytes: usize,
     /// Memory for packets: their Bloom filters and addresses, in bytes.
     pub(super) packet_bytes: u64,
     /// Memory that is kept for the next merge, in bytes.
@@ -76,6 +81,7 @@ impl Shape {
     /// Returns the sizes for a memory budget. The batches of the log take their part first.
     fn of(memory_bytes: usize) -> Shape {
         let rest = memory_bytes - WAL_BYTES_MAX;
+        let buffer_bytes = (rest / 5 * 2).min(BUFFER_BYTES_MAX);
         Shape {
             // Four coarse writes of 16 blocks.
             span_blocks_max: 64,
@@ -84,7 +90,8 @@ impl Shape {
             packet_blocks_min: 16,
             first_depth: 4,
             // With a quarter for packets, the rest is for merges, and for what an allocator loses.
-            buffer_bytes: (rest / 5 * 2).min(BUFFER_BYTES_MAX),
+            buffer_bytes,
+            transaction_bytes: (buffer_bytes / 4).min(TRANSACTION_BYTES_MAX),
             packet_bytes: rest as u64 / 4,
             spare_bytes: rest / 10,
         }
@@ -134,7 +141,7 @@ impl MapOptions {
     }
 
     /// Sets the memory budget in bytes: for the log, for changes that are not on the device in
-    /// order (at most 2 GiB), and for packets, which are changes that a merge has not put in order: Bloom filters, about 2
+    /// order (at most 2 GiB, of which open transactions take up to a quarter), and for packets, which are changes that a merge has not put in order: Bloom filters, about 2
     /// bytes per change, and addresses, about 160 bytes per packet. Those of entries in order take about 0.03 bytes per entry more, and
     /// about 64 bytes per value above 1 KiB. A budget below [`MAP_MEMORY_MIN`] is refused when the map
     /// is opened.
@@ -203,6 +210,8 @@ pub struct MapStats {
     pub buffered_entries: u64,
     /// Memory of these changes, in bytes.
     pub buffered_bytes: u64,
+    /// Memory of the writes of open transactions, in bytes: of those in RAM, and of the places of others.
+    pub transaction_bytes: u64,
     /// Memory of packets: their Bloom filters and addresses, in bytes.
     pub packet_bytes: u64,
     /// Memory of the addresses of blocks, in bytes.

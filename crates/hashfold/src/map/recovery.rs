@@ -8,10 +8,11 @@ use super::{
     directory::Directory,
     group::Group,
     item::{Change, Value},
-    large::{self, Owners},
-    log::{self, Logged, Part},
+    large::{self, Owner, Owners},
+    log::{self, Expand, Logged, Part},
     maintain::relieve,
     options::MapOptions,
+    pointer::Pointer,
     prefix::Prefix,
     rental,
     space::Space,
@@ -182,10 +183,14 @@ fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Cor
     let home = WalFolder { env, folder, seed, id };
     core.space.set_replaying(true);
     let wal = Wal::open(home, segments(core.options.wal_bytes), seq..logged, &mut |record| {
-        relieve(&core, core.options.shape.buffer_bytes)?;
         core.counters.log_bytes.fetch_add(record.payload.len() as u64, SeqCst);
-        log::decode(record.payload, record.count, seed, |logged| {
-            replay(&core, record.seq, logged, &mut owners)
+        let mut replay = Replay { core: &core, seq: record.seq, owners: &mut owners };
+        log::decode(record.payload, record.count, seed, |logged| match logged {
+            Logged::Clear => {
+                core.clear();
+                Ok(())
+            }
+            logged => log::expand(logged, seed, &mut replay),
         })
     })?;
     core.space.set_replaying(false);
@@ -194,36 +199,39 @@ fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Cor
     Ok(core)
 }
 
-/// Applies a change of the record at `seq` of the log. `owners` are those of the large values and
-/// parts that are known.
-fn replay(core: &Core, seq: u64, logged: Logged<'_>, owners: &mut Owners) -> Result<()> {
-    match logged {
-        Logged::Key(change) => replay_change(core, seq, change, owners),
-        Logged::Clear => {
-            core.clear();
-            Ok(())
-        }
-        Logged::Loaded => Ok(()),
-        Logged::Part(Part { count, pointer }) => {
-            let owner = owners.claim(&core.space, pointer)?;
-            core.counters.log_bytes.fetch_add(owner.count * BLOCK_SIZE as u64, SeqCst);
-            core.keep_logged(seq, [owner.clone()].into_iter());
-            let Identity { seed, id } = core.identity;
-            let bytes = large::read(&*core.space.file, id, pointer, Some(&owner))?;
-            log::decode_part(&bytes, count, seed, |change| {
-                relieve(core, core.options.shape.buffer_bytes)?;
-                replay_change(core, seq, change, owners)
-            })
-        }
+/// Applies the changes of a record of the log.
+struct Replay<'a> {
+    core: &'a Core,
+    /// Sequence number of the record.
+    seq: u64,
+    /// Owners of the large values and parts that are known.
+    owners: &'a mut Owners,
+}
+
+impl Replay<'_> {
+    /// Returns the owner of a large value, which the log keeps.
+    fn owner(&mut self, pointer: Pointer) -> Result<Owner> {
+        let owner = self.owners.claim(&self.core.space, pointer)?;
+        self.core.keep_logged(self.seq, [owner.clone()].into_iter());
+        Ok(owner)
     }
 }
 
-fn replay_change(core: &Core, seq: u64, change: Change<'_>, owners: &mut Owners) -> Result<()> {
-    let owner = match change.content.value {
-        Value::Large(pointer) => Some(owners.claim(&core.space, pointer)?),
-        Value::Tombstone | Value::Inline(_) => None,
-    };
-    core.keep_logged(seq, owner.iter().cloned());
-    core.apply(change, seq, owner.as_ref());
-    Ok(())
+impl Expand for Replay<'_> {
+    fn read(&mut self, Part { pointer, .. }: Part) -> Result<Vec<u8>> {
+        let owner = self.owner(pointer)?;
+        let Core { space, identity, counters, .. } = self.core;
+        counters.log_bytes.fetch_add(owner.count * BLOCK_SIZE as u64, SeqCst);
+        large::read(&*space.file, identity.id, pointer, Some(&owner))
+    }
+
+    fn take(&mut self, change: Change<'_>) -> Result<()> {
+        relieve(self.core, self.core.buffer_bytes_max())?;
+        let owner = match change.content.value {
+            Value::Large(pointer) => Some(self.owner(pointer)?),
+            Value::Tombstone | Value::Inline(_) => None,
+        };
+        self.core.apply(change, self.seq, owner.as_ref());
+        Ok(())
+    }
 }

@@ -101,6 +101,7 @@ impl Snapshot {
     /// The errors of [`Snapshot::get`].
     pub fn get_expiring(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiring>> {
         let (key, State { core, now, .. }) = (key.as_ref(), &*self.0);
+        core.check_whole()?;
         let hash = KeyHash::of(key, core.identity.seed);
         let View { stored, lists } = &self.0.groups[self.position(hash)];
         if let Some((content, owner)) = lists.iter().find_map(|list| list.find_owned(hash, key)) {
@@ -166,6 +167,7 @@ impl Scan {
 
     /// Returns the entries of the next group; begins to read the one after it.
     fn read_next(&mut self) -> Result<Option<Entries>> {
+        self.snapshot.0.core.check_whole()?;
         let Some(read) = self.ahead.take().or_else(|| self.start_read()) else { return Ok(None) };
         let entries = read.wait()?;
         self.next += 1;

@@ -37,6 +37,7 @@ pub(super) fn tiny(env: Env) -> MapOptions {
             packet_blocks_min: 2,
             first_depth: 0,
             buffer_bytes: 24 << 10,
+            transaction_bytes: 6 << 10,
             packet_bytes: 12_000,
             spare_bytes: 16 << 10,
         },
@@ -45,7 +46,7 @@ pub(super) fn tiny(env: Env) -> MapOptions {
     }
 }
 
-fn on(disk: &MemoryDisk, executor: Arc<dyn Executor>) -> MapOptions {
+pub(super) fn on(disk: &MemoryDisk, executor: Arc<dyn Executor>) -> MapOptions {
     tiny(Env { disk: Arc::new(disk.clone()), executor, ..Env::simulated(1) })
 }
 
@@ -359,7 +360,7 @@ fn run_random(seed: u64, steps: u32, keys: u32, executor: &Arc<dyn Executor>) {
 
 /// Checks that no block is lost: after a compaction, all blocks are in spans or free.
 #[track_caller]
-fn check_space(map: Map, model: &Model) {
+pub(super) fn check_space(map: Map, model: &Model) {
     map.compact().unwrap();
     let stats = map.stat();
     assert_eq!((stats.packets, stats.buffered_entries, stats.packet_bytes), (0, 0, 0));

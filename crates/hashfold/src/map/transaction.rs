@@ -1,21 +1,44 @@
 //! Transactions: optimistic, checked key by key when they commit.
 
-use super::{Durability, Expiring, Write, core::Core, lookup, write};
+use super::{
+    Durability, Expiring, Write,
+    core::Core,
+    kept::Kept,
+    log, lookup, maintain,
+    spill::{self, Spilled, SpilledRecord, TRANSACTION_SIZE_MAX},
+    stripes::Held,
+    write::{self, Applying},
+};
 use crate::{
     error::{ErrorKind, Result},
     key::KeyHash,
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     fmt,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::SeqCst},
 };
+
+/// Number of changes of a transaction that are recorded one by one for other open transactions, if its writes were
+/// spilled. More conflict with all reads of other open transactions: the record would take much memory.
+const NOTED_MAX: u64 = if cfg!(test) { 300 } else { 16 << 10 };
 
 /// Reads and writes that take effect as if at one moment, or not at all.
 ///
 /// Writes stay in the transaction until [`Transaction::commit`]. A commit fails with `Conflict` if
 /// a key that the transaction has read was changed or has expired since. Transactions that commit
 /// are serializable. Before the commit, two reads may see different moments.
+///
+/// Writes may exceed the memory of the map, up to [`Map::TRANSACTION_BYTES_MAX`](super::Map::TRANSACTION_BYTES_MAX).
+/// The writes of all open transactions take at most a tenth of the memory budget and 64 MiB, and those of each a
+/// sixteenth of this more. Beyond that, a transaction *spills* writes to the data file, where they take space until
+/// it is dropped. A lookup takes one more read for a spilled write, and few in vain: Bloom filters take up to a
+/// quarter of this memory, and 2 bytes per write. Once they do, a lookup takes a read for each later spill. RAM also
+/// has about 0.1 % of spilled writes, and 100 bytes for each value above 1 KiB and for each key that was read.
+///
+/// The commit needs as much space again on the device, and applies spilled writes part by part, in the memory for
+/// changes. Other writers, transactions, snapshots and checkpoints wait meanwhile, and lookups see some of the
+/// writes. If it applies more than 16,384 of them, other transactions conflict that were open and have read a key.
 ///
 /// While any transaction is open, the map remembers in RAM which keys have changed, so transactions
 /// should be short.
@@ -27,7 +50,11 @@ pub struct Transaction {
     reads: HashMap<u128, u64>,
     /// The first time at which an entry that was read expires.
     expires_first: u64,
-    writes: BTreeMap<(KeyHash, Vec<u8>), Option<Expiring>>,
+    /// The writes in RAM, which are newer than those on the device.
+    kept: Kept,
+    spilled: Spilled,
+    /// Memory that is counted as that of this transaction, in bytes.
+    counted_bytes: usize,
     durability: Durability,
 }
 
@@ -35,9 +62,17 @@ impl Transaction {
     pub(super) fn begin(core: Arc<Core>) -> Transaction {
         let start = core.log().end();
         core.stripes.begin_transaction(start);
-        let (reads, writes) = (HashMap::new(), BTreeMap::new());
         let durability = core.options.durability;
-        Transaction { core, start, reads, expires_first: u64::MAX, writes, durability }
+        Transaction {
+            core,
+            start,
+            reads: HashMap::new(),
+            expires_first: u64::MAX,
+            kept: Kept::default(),
+            spilled: Spilled::default(),
+            counted_bytes: 0,
+            durability,
+        }
     }
 
     /// Sets when the writes of this transaction are durable. The default is that of the map
@@ -62,9 +97,11 @@ impl Transaction {
     pub fn get_expiring(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Expiring>> {
         let key = key.as_ref();
         let hash = KeyHash::of(key, self.core.identity.seed);
-        if let Some(written) = self.writes.get(&(hash, key.to_vec())) {
-            let now = self.core.now();
-            return Ok(written.clone().filter(|written| !written.has_expired(now)));
+        if let Some(written) = self.kept.find(&self.core, (hash, key))? {
+            return Ok(written);
+        }
+        if let Some(written) = self.spilled.find(&self.core, (hash, key))? {
+            return Ok(written);
         }
         let seq = {
             // Changes of this key that are in the log are in RAM, too, while the stripe is held.
@@ -81,7 +118,10 @@ impl Transaction {
     /// Puts a value.
     ///
     /// # Errors
-    /// `Limit` if the key or the value is too long.
+    /// `Limit` if the key or the value is too long, or if the transaction is
+    /// ([`Map::TRANSACTION_BYTES_MAX`](super::Map::TRANSACTION_BYTES_MAX)). If writes cannot be spilled, because the
+    /// disk is full or the device failed: the value is not put, all writes before are still there, and the
+    /// call can be repeated.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write(Write::put(key.as_ref(), value.as_ref()))
     }
@@ -89,7 +129,7 @@ impl Transaction {
     /// Puts a value that is absent from `expires_at` on, in milliseconds since 1970-01-01 UTC.
     ///
     /// # Errors
-    /// `Limit` if the key or the value is too long.
+    /// The errors of [`Transaction::put`].
     pub fn put_expiring(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -103,18 +143,58 @@ impl Transaction {
     /// Deletes a key.
     ///
     /// # Errors
-    /// `Limit` if the key is too long.
+    /// The errors of [`Transaction::put`].
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.write(Write::delete(key.as_ref()))
     }
 
-    fn write(&mut self, change: Write<'_>) -> Result<()> {
-        let Write { key, value, expires_at } = change;
-        super::log::check_sizes(key, value)?;
-        let hash = KeyHash::of(key, self.core.identity.seed);
-        let written = value.map(|value| Expiring { value: value.to_vec(), expires_at });
-        self.writes.insert((hash, key.to_vec()), written);
+    pub(super) fn write(&mut self, change: Write<'_>) -> Result<()> {
+        let Write { key, value, .. } = change;
+        log::check_sizes(key, value)?;
+        let got = self.spilled.size() + self.kept.size() + change.size() as u64;
+        if got > TRANSACTION_SIZE_MAX {
+            let (what, limit) = ("size of the changes of a transaction", TRANSACTION_SIZE_MAX);
+            return Err(ErrorKind::Limit { what, limit, got }.into());
+        }
+        if spill::is_due(&self.core, &self.kept) {
+            let spilled = self.spilled.spill(&self.core, &mut self.kept);
+            self.count_memory();
+            spilled?;
+            // The lists may take less now.
+            maintain::start(&self.core);
+        }
+        self.kept.insert(KeyHash::of(key, self.core.identity.seed), change);
+        self.count_memory();
         Ok(())
+    }
+
+    /// Counts the memory of this transaction as it is now.
+    fn count_memory(&mut self) {
+        self.set_memory(self.kept.memory() + self.spilled.memory());
+    }
+
+    fn set_memory(&mut self, bytes: usize) {
+        let counter = &self.core.counters.transaction_bytes;
+        counter.fetch_add(bytes, SeqCst);
+        counter.fetch_sub(self.counted_bytes, SeqCst);
+        self.counted_bytes = bytes;
+    }
+
+    /// Whether writes were spilled.
+    #[cfg(test)]
+    pub(super) fn has_spilled(&self) -> bool {
+        self.spilled.has_begun
+    }
+
+    /// Returns the memory of the places of spilled writes, in bytes.
+    #[cfg(test)]
+    pub(super) fn places_bytes(&self) -> usize {
+        self.spilled.memory()
+    }
+
+    /// Returns the number of changes that a commit makes.
+    pub(super) fn count(&self) -> u64 {
+        self.spilled.count() + self.kept.len() as u64
     }
 
     /// Applies all writes, if no key that was read has changed. Returns the sequence number after
@@ -122,29 +202,19 @@ impl Transaction {
     ///
     /// # Errors
     /// `Conflict` if a key that was read has changed or expired: nothing is written, run the
-    /// transaction again. `Limit` if the writes take more than
-    /// [`Map::WRITE_BYTES_MAX`](super::Map::WRITE_BYTES_MAX). If the log fails, the transaction may
-    /// be found after the map was opened again, then all of it.
+    /// transaction again. If the log fails, the transaction may be found after the map was opened again, then
+    /// all of it. If the device fails to read spilled writes after the log has them, the map refuses reads and changes, and
+    /// has the transaction when it is opened again. After all other errors, nothing is changed.
     pub fn commit(self) -> Result<u64> {
-        let changes = self.writes.iter().map(|((_, key), written)| Write {
-            key,
-            value: written.as_ref().map(|written| &written.value[..]),
-            expires_at: written.as_ref().and_then(|written| written.expires_at),
-        });
-        let changes: Vec<Write<'_>> = changes.collect();
+        if self.spilled.has_begun {
+            return self.commit_spilled();
+        }
+        let changes = self.kept.writes();
         let core = &self.core;
         let record = write::prepare(core, &changes)?;
         let moving = record.is_long().then(|| core.moving());
-        let read = self.reads.keys().map(|bits| KeyHash::from_bits(*bits));
-        let held = core.stripes.lock(read.chain(record.hashes()));
-        let has_changed = |(bits, seq): (&u128, &u64)| {
-            held.last_change(KeyHash::from_bits(*bits)).is_some_and(|last| last > *seq)
-        };
-        // The clock is read only if an entry that expires was read.
-        let has_expired = self.expires_first < u64::MAX && core.now() >= self.expires_first;
-        if has_expired || self.reads.iter().any(has_changed) {
-            return Err(ErrorKind::Conflict.into());
-        }
+        let held = core.stripes.lock(self.hashes_read().chain(record.hashes()));
+        self.check_reads(&held)?;
         if changes.is_empty() {
             return Ok(core.log().end());
         }
@@ -152,16 +222,73 @@ impl Transaction {
         drop(moving);
         write::finish(core, seq, self.durability)
     }
+
+    /// Commits a transaction whose writes were spilled.
+    fn commit_spilled(mut self) -> Result<u64> {
+        let core = self.core.clone();
+        // A transaction that conflicts already need not write the rest.
+        self.check_reads(&core.stripes.lock(self.hashes_read()))?;
+        let mut spilled = std::mem::take(&mut self.spilled);
+        let record = spilled.record(&core, &mut self.kept)?;
+        self.set_memory(record.memory());
+        maintain::relieve(&core, core.buffer_bytes_max())?;
+        let reserved = record.reserve(&core)?;
+        let moving = core.moving();
+        // Not all hashes of the changes are in RAM.
+        let held = core.stripes.lock_all();
+        self.check_reads(&held)?;
+        drop(reserved);
+        let seq = write_spilled(&core, held, &record)?;
+        drop(moving);
+        write::finish(&core, seq, self.durability)
+    }
+
+    fn hashes_read(&self) -> impl Iterator<Item = KeyHash> {
+        self.reads.keys().map(|bits| KeyHash::from_bits(*bits))
+    }
+
+    /// Checks that no key that was read has changed or expired. The stripes of these keys are held.
+    fn check_reads(&self, held: &Held<'_>) -> Result<()> {
+        let has_changed = |(bits, seq): (&u128, &u64)| {
+            held.last_change(KeyHash::from_bits(*bits)).is_some_and(|last| last > *seq)
+        };
+        // The clock is read only if an entry that expires was read.
+        let has_expired = self.expires_first < u64::MAX && self.core.now() >= self.expires_first;
+        match has_expired || self.reads.iter().any(has_changed) {
+            true => Err(ErrorKind::Conflict.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Appends the record of a transaction whose writes were spilled to the log, and applies it. All stripes and `moving`
+/// are held.
+///
+/// # Errors
+/// The log failed; or a part cannot be read any more, and the map refuses all reads and changes from then on.
+fn write_spilled(core: &Core, mut held: Held<'_>, record: &SpilledRecord<'_>) -> Result<u64> {
+    let logged = (record.count, &record.payload[..]);
+    let seqs = write::log_record(core, logged, record.owners().cloned())?;
+    core.counters.log_bytes.fetch_add(record.size(), SeqCst);
+    let (end, notes) = (seqs.end, record.count <= NOTED_MAX);
+    if !notes {
+        held.note_all(end);
+    }
+    let mut applying = Applying { core, held, seqs, notes, relieves: true };
+    let applied = record.expand(core, &mut |change, owner| applying.apply(change, owner));
+    applied.inspect_err(|_| core.set_partial())?;
+    Ok(end)
 }
 
 impl Drop for Transaction {
     fn drop(&mut self) {
         self.core.stripes.end_transaction(self.start);
+        self.core.counters.transaction_bytes.fetch_sub(self.counted_bytes, SeqCst);
     }
 }
 
 impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Transaction({} reads, {} writes)", self.reads.len(), self.writes.len())
+        write!(f, "Transaction({} reads, {} writes)", self.reads.len(), self.count())
     }
 }

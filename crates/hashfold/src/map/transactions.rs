@@ -3,6 +3,7 @@
 
 use super::{
     histories::{Committed, Key, Versions, check_numbers, check_serial},
+    options::Shape,
     tests::{Numbers, folder, tiny},
     *,
 };
@@ -63,6 +64,8 @@ struct Recorder<'a> {
     /// The part of that for snapshots, of which each is a transaction that only reads.
     snapshots: Vec<Committed>,
     conflicts: u64,
+    /// Number of transactions whose writes were spilled.
+    spilled: u64,
     groups_max: u64,
 }
 
@@ -70,8 +73,18 @@ impl<'a> Recorder<'a> {
     fn new(map: &'a Map, time: &'a AtomicU64, thread: u64, seed: u64) -> Recorder<'a> {
         let random = Numbers::new(seed * 16 + thread);
         let (history, snapshots) = (Vec::new(), Vec::new());
-        let (values, conflicts, groups_max) = (0, 0, 0);
-        Recorder { map, time, thread, random, values, history, snapshots, conflicts, groups_max }
+        Recorder {
+            map,
+            time,
+            thread,
+            random,
+            values: 0,
+            history,
+            snapshots,
+            conflicts: 0,
+            spilled: 0,
+            groups_max: 0,
+        }
     }
 
     fn tick(&self) -> u64 {
@@ -155,9 +168,12 @@ impl<'a> Recorder<'a> {
 
     fn commit(&mut self, open: Open) {
         let Open { transaction, mut record, .. } = open;
+        // Writes that were spilled and then replaced count, too.
+        record.changes = transaction.count();
+        let is_spilled = transaction.has_spilled();
         match transaction.commit() {
             Ok(seq) => {
-                record.changes = record.writes.len() as u64;
+                self.spilled += u64::from(is_spilled);
                 self.record(record, seq);
             }
             Err(error) => {
@@ -252,6 +268,7 @@ impl<'a> Recorder<'a> {
 struct Figures {
     transactions: usize,
     conflicts: u64,
+    spilled: u64,
     snapshots: usize,
     merges: u64,
     checkpoints: u64,
@@ -263,6 +280,8 @@ fn check(seed: u64, figures: &mut Figures) {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let env = Env { disk, executor: Arc::new(Threads::new(1)), ..Env::simulated(seed) };
     let options = tiny(env).durability(Durability::Group);
+    let shape = Shape { transaction_bytes: 1 << 10, ..options.shape };
+    let options = MapOptions { shape, ..options };
     let map = Map::create(folder(), options.clone()).unwrap();
     let time = AtomicU64::new(0);
     let recorder = |thread| Recorder::new(&map, &time, thread, seed);
@@ -275,6 +294,7 @@ fn check(seed: u64, figures: &mut Figures) {
     let (mut history, mut snapshots) = (Vec::new(), Vec::new());
     for recorder in recorders {
         figures.conflicts += recorder.conflicts;
+        figures.spilled += recorder.spilled;
         figures.groups_max = figures.groups_max.max(recorder.groups_max);
         history.extend(recorder.history);
         snapshots.extend(recorder.snapshots);
@@ -324,7 +344,7 @@ fn transactions_and_snapshots_in_threads_are_as_if_one_after_the_other() {
     let mut figures = Figures::default();
     (1..=16).for_each(|seed| check(seed, &mut figures));
     assert!(figures.transactions > 8000 && figures.snapshots > 4000, "{figures:?}");
-    assert!(figures.conflicts > 300, "{figures:?}");
+    assert!(figures.conflicts > 300 && figures.spilled > 300, "{figures:?}");
     assert!(figures.merges > 80 && figures.checkpoints > 32, "{figures:?}");
     assert!(figures.groups_max > 1, "{figures:?}");
 }

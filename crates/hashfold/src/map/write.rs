@@ -6,10 +6,10 @@ use super::{
     core::Core,
     item::{Change, Content, Value},
     large::Owner,
-    log::{self, CHANGE_SIZE_MAX, PART_SIZE_MAX, Part},
+    log::{self, CHANGE_SIZE_MAX, PART_SIZE_MAX, Part, RECORD_SIZE_MAX},
     maintain,
     options::Durability,
-    pointer::{INLINE_BYTES_MAX, VALUE_BYTES_MAX},
+    pointer::INLINE_BYTES_MAX,
     stripes::Held,
 };
 use crate::{
@@ -20,17 +20,12 @@ use crate::{
 };
 use std::{
     fmt,
+    ops::Range,
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-/// Maximum size of the encoded changes that a record of the log has itself, in bytes. More changes are in parts of at
-/// most this size, in blocks of their own.
-const RECORD_SIZE_MAX: usize = if cfg!(test) { 4 << 10 } else { PAYLOAD_SIZE_MAX };
 /// Maximum size of all encoded changes of a record, in bytes.
 pub(super) const CHANGES_SIZE_MAX: usize = if cfg!(test) { 640 << 10 } else { 1 << 30 };
-const _: () = assert!(CHANGE_SIZE_MAX <= RECORD_SIZE_MAX);
-const _: () = assert!(RECORD_SIZE_MAX <= VALUE_BYTES_MAX);
-const _: () = assert!(RECORD_SIZE_MAX - CHANGE_SIZE_MAX > INLINE_BYTES_MAX);
 // The places of all parts fit in a record, also if each part has a change less than would fit, and the rest.
 const _: () = assert!(
     CHANGES_SIZE_MAX / (RECORD_SIZE_MAX - CHANGE_SIZE_MAX) * PART_SIZE_MAX + 1 + INLINE_BYTES_MAX
@@ -154,7 +149,7 @@ impl Record<'_> {
 /// `Limit` if a key, a value or the record is too long.
 pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     check(core, changes)?;
-    maintain::relieve(core, core.options.shape.buffer_bytes)?;
+    maintain::relieve(core, core.buffer_bytes_max())?;
     encode(core, false, changes)
 }
 
@@ -257,30 +252,61 @@ pub(super) fn append(core: &Core, record: &Record<'_>) -> Result<u64> {
 
 /// Appends changes to the log and applies them. The stripes of all changes are held; if they clear
 /// the map, all stripes and `moving`; if the record is long, `moving`.
-pub(super) fn write_held(core: &Core, mut held: Held<'_>, record: &Record<'_>) -> Result<u64> {
-    let count = record.count();
-    let appended = core.log().append(count, &record.payload);
-    // After a failure, the record may be in the log all the same.
-    let seq = appended.as_ref().map_or_else(|_| core.log().end(), |end| end - count);
-    core.keep_logged(seq, record.owners());
-    let end = appended?;
+pub(super) fn write_held(core: &Core, held: Held<'_>, record: &Record<'_>) -> Result<u64> {
+    let seqs = log_record(core, (record.count(), &record.payload), record.owners())?;
     core.counters.log_bytes.fetch_add(record.size(), SeqCst);
+    let mut applying = Applying { core, held, seqs, notes: true, relieves: record.is_long() };
     if record.clears {
         core.clear();
-        held.note_all(end);
+        applying.held.note_all(applying.seqs.end);
     }
-    let mut relieves = record.is_long();
     for (change, owner) in &record.changes {
-        core.apply(*change, seq, owner.as_ref());
-        held.note(change.hash, end);
-        if relieves {
+        applying.apply(*change, owner.as_ref());
+    }
+    Ok(applying.seqs.end)
+}
+
+/// Appends a record to the log: its number of changes and its payload. Returns the sequence numbers of its changes.
+/// The log keeps the owners.
+pub(super) fn log_record(
+    core: &Core,
+    (count, payload): (u64, &[u8]),
+    owners: impl Iterator<Item = Owner>,
+) -> Result<Range<u64>> {
+    let appended = core.log().append(count, payload);
+    // After a failure, the record may be in the log all the same.
+    let seq = appended.as_ref().map_or_else(|_| core.log().end(), |end| end - count);
+    core.keep_logged(seq, owners);
+    Ok(seq..appended?)
+}
+
+/// A record in the log whose changes are being applied.
+pub(super) struct Applying<'a> {
+    pub(super) core: &'a Core,
+    /// The stripes of all changes.
+    pub(super) held: Held<'a>,
+    /// Sequence numbers of the record.
+    pub(super) seqs: Range<u64>,
+    /// Whether each change is recorded for open transactions.
+    pub(super) notes: bool,
+    /// Whether lists are flushed when they take too much memory. `moving` is held then.
+    pub(super) relieves: bool,
+}
+
+impl Applying<'_> {
+    pub(super) fn apply(&mut self, change: Change<'_>, owner: Option<&Owner>) {
+        let core = self.core;
+        core.apply(change, self.seqs.start, owner);
+        if self.notes {
+            self.held.note(change.hash, self.seqs.end);
+        }
+        if self.relieves {
             let relieved = maintain::relieve_moving(core);
-            relieves = relieved.is_ok();
+            self.relieves = relieved.is_ok();
             // The changes that follow take memory above the budget.
             core.tasks.note(relieved);
         }
     }
-    Ok(end)
 }
 
 /// Makes changes durable, and starts background work.

@@ -8,7 +8,7 @@ use crate::{
 use hashfold::{
     DataSet, Env, ErrorClass, ReadOptions,
     io::{Access, Disk, MemoryDisk, OsDisk},
-    map::{self, Durability, Expiring, Map, MapOptions, Write},
+    map::{self, Durability, Expiring, MAP_MEMORY_MIN, Map, MapOptions, Write},
     run::Run,
     table::{TableBuilder, TableOptions},
     work::{ManualClock, Watch},
@@ -224,6 +224,45 @@ fn a_record_whose_changes_are_in_blocks_of_their_own_is_replayed() {
 }
 
 #[test]
+fn a_transaction_of_four_times_the_memory_budget_is_committed_within_it() {
+    let env = Env::simulated(9);
+    let options = options(&env).memory(MAP_MEMORY_MIN);
+    let map = Map::create("map", options.clone()).unwrap();
+    let count = 4 * MAP_MEMORY_MIN as u64 / 110;
+    let value = |i: u64| [i.to_le_bytes(); 12].concat();
+    let mut transaction = map.transaction();
+    let mut most = 0;
+    // The first tenth is written twice.
+    for i in (0..count / 10).chain(0..count) {
+        transaction.put(key(i), value(i)).unwrap();
+        if i % 500 == 0 {
+            most = map.stat().transaction_bytes.max(most);
+            let own = i / 3;
+            assert_eq!(transaction.get(key(own)).unwrap(), Some(value(own)));
+            assert_eq!(map.get(key(own)).unwrap(), None);
+        }
+    }
+    assert!((100_000..MAP_MEMORY_MIN as u64 / 8).contains(&most), "{most}");
+    transaction.commit().unwrap();
+    let stats = map.stat();
+    assert_eq!((stats.transaction_bytes, map.background_error().is_some()), (0, false));
+    assert!(stats.buffered_bytes + stats.packet_bytes < MAP_MEMORY_MIN as u64, "{stats:?}");
+    let check = |map: &Map| {
+        for first in (0..count).step_by(10_000) {
+            let numbers = first..count.min(first + 10_000);
+            let found = map.get_many(&numbers.clone().map(key).collect::<Vec<_>>()).unwrap();
+            assert!(numbers.zip(found).all(|(i, found)| found == Some(value(i))), "{first}");
+        }
+    };
+    check(&map);
+    map.sync().unwrap();
+    drop(map);
+    let map = Map::open_with("map", options).unwrap();
+    check(&map);
+    assert_eq!(map.count().unwrap(), count);
+}
+
+#[test]
 fn expiring_entries_of_all_versions_are_read_and_expire() {
     for version in VERSIONS {
         let clock = ManualClock::new(1);
@@ -328,7 +367,7 @@ fn a_flipped_bit_in_any_file_is_no_wrong_answer() {
 fn a_map_takes_little_more_space_than_its_entries() {
     const COUNT: u64 = 200_000;
     let folder = tempfile::tempdir().unwrap();
-    let options = MapOptions::new().memory(map::MAP_MEMORY_MIN).durability(Durability::Buffered);
+    let options = MapOptions::new().memory(MAP_MEMORY_MIN).durability(Durability::Buffered);
     let map = Map::create(folder.path().join("map"), options).unwrap();
     let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     let check = |entries: u64, ratio_max: f64| {
@@ -360,7 +399,7 @@ fn a_map_lives_on_the_real_file_system() {
     let folder = folder.path().join("map");
     for access in [Access::Cached, Access::Direct] {
         let open = || {
-            let options = MapOptions::new().memory(map::MAP_MEMORY_MIN).access(access);
+            let options = MapOptions::new().memory(MAP_MEMORY_MIN).access(access);
             Map::open_or_create_with(&folder, options.durability(Durability::Group)).unwrap()
         };
         let map = open();

@@ -15,13 +15,17 @@ use crate::{
         core::Identity,
         item::{Change, Value},
         large,
-        log::{self, Logged, Part},
+        log::{self, Expand, Logged, Part},
     },
     run::{Entry, SortOptions, Sorted, Sorter, Summary},
     wal::Record,
     work::Watch,
 };
-use std::{ops::RangeInclusive, path::Path, sync::Arc};
+use std::{
+    ops::{Range, RangeInclusive},
+    path::Path,
+    sync::Arc,
+};
 
 /// Number of blocks that are read at once.
 pub(super) const BLOCKS_AT_ONCE: usize = if cfg!(test) { 3 } else { 64 };
@@ -108,8 +112,9 @@ impl<'a> Collector<'a> {
                 Logged::Key(change) => self.push(change),
                 Logged::Clear => self.clear(),
                 Logged::Loaded => Ok(()),
-                Logged::Part(part) => {
-                    let pushed = self.push_part(part);
+                Logged::Part(part) => self.push_part(part, seqs),
+                Logged::List(list) => {
+                    let pushed = self.push_list(list, seqs.start);
                     self.note(pushed, || Lost::Records(seqs))
                 }
             }
@@ -117,12 +122,27 @@ impl<'a> Collector<'a> {
         self.note(taken, || Lost::Records(record.seq..record.end()))
     }
 
-    /// Adds the changes of a part of a record.
-    fn push_part(&mut self, part: Part) -> Result<()> {
-        let bytes = self.read_part(part)?;
-        log::decode_part(&bytes, part.count, self.identity.seed, |change| self.push(change))
+    /// Adds the changes of a list of parts, the first of which has this sequence number.
+    fn push_list(&mut self, list: Part, mut seq: u64) -> Result<()> {
+        let bytes = self.read_part(list)?;
+        log::decode_list(&bytes, list.count, |part| {
+            let seqs = seq..seq + part.count;
+            seq = seqs.end;
+            self.push_part(part, seqs)
+        })
     }
 
+    /// Adds the changes of a part of a record, which have these sequence numbers.
+    fn push_part(&mut self, part: Part, seqs: Range<u64>) -> Result<()> {
+        let bytes = self.read_part(part);
+        let seed = self.identity.seed;
+        let pushed = bytes.and_then(|bytes| {
+            log::decode_part(&bytes, part.count, seed, |change| self.push(change))
+        });
+        self.note(pushed, || Lost::Records(seqs))
+    }
+
+    /// Reads a part of a record, or a list of parts.
     fn read_part(&self, part: Part) -> Result<Vec<u8>> {
         let file = self.file.as_ref().ok_or_else(|| {
             Error::field("part of a record", "a data file that has it", "no data file")
@@ -132,11 +152,9 @@ impl<'a> Collector<'a> {
 
     /// Whether all parts of a record can be read. After a checkpoint, their blocks may be used for something else.
     pub(super) fn has_parts(&self, record: Record<'_>) -> bool {
-        let has_part = |logged: Logged<'_>| match logged {
-            Logged::Part(part) => self.read_part(part).map(drop),
-            Logged::Key(_) | Logged::Clear | Logged::Loaded => Ok(()),
-        };
-        log::decode(record.payload, record.count, self.identity.seed, has_part).is_ok()
+        let (seed, mut parts) = (self.identity.seed, Parts(self));
+        let has_parts = |logged: Logged<'_>| log::expand(logged, seed, &mut parts);
+        log::decode(record.payload, record.count, seed, has_parts).is_ok()
     }
 
     /// Adds the entries of a block that are wanted. `lost` says what its damage means.
@@ -196,5 +214,18 @@ impl<'a> Collector<'a> {
     /// Returns the newest change of each key, in order; the summary; and what is lost.
     pub(super) fn finish(self) -> Result<(Sorted, Summary, Vec<Loss>)> {
         Ok((self.sorter.finish()?, self.summary, self.losses))
+    }
+}
+
+/// The parts of a record, which are read only.
+struct Parts<'a, 'c>(&'a Collector<'c>);
+
+impl Expand for Parts<'_, '_> {
+    fn read(&mut self, part: Part) -> Result<Vec<u8>> {
+        self.0.read_part(part)
+    }
+
+    fn take(&mut self, _: Change<'_>) -> Result<()> {
+        Ok(())
     }
 }
