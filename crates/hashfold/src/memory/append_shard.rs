@@ -3,9 +3,10 @@
 
 use super::{
     AppendStats, MemoryOptions,
+    ahead::Ahead,
     index::{Found, Index},
     line::Pair,
-    place::{Ahead, Place},
+    place::Place,
     slabs::{Reference, Slabs},
     values::Values,
 };

@@ -1,12 +1,8 @@
 //! The table from byte keys to values that grow.
 
 use super::{
-    AppendSnapshot, AppendStats, MemoryOptions, Slot,
-    append_shard::AppendShard,
-    place::{Ahead, Place},
-    shards::Shards,
-    slabs::Reference,
-    sync::Mutex,
+    AppendSnapshot, AppendStats, MemoryOptions, Slot, ahead::Ahead, append_shard::AppendShard,
+    place::Place, shards::Shards, slabs::Reference, sync::Mutex,
 };
 use crate::{
     error::Result,

@@ -2,10 +2,11 @@
 
 use super::{
     GroupSnapshot, GroupStats, MemoryOptions,
+    ahead::Ahead,
     index::{BATCH, Index},
     line::NARROW_VALUE_MAX,
     mix::mix,
-    place::{Ahead, Place},
+    place::Place,
     shards::Shards,
 };
 use crate::{
@@ -90,7 +91,7 @@ impl GroupTable {
         self.shards.in_batches(hashes, |shard, batch| {
             let mut index = self.shards.write(shard);
             let mut ahead = Ahead::new(batch);
-            while let Some((position, place)) = index.next_to_insert(&mut ahead) {
+            while let Some((position, place)) = ahead.next_to_insert(&index) {
                 index.put(place, pairs[position].1)?;
             }
             Ok(())

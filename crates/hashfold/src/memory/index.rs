@@ -13,7 +13,7 @@ use super::{
     group::{self, CHUNK_BYTES, CHUNK_LINES, REGION_BITS},
     kernel,
     line::{self, Format, LINE_BYTES, Line, Pair},
-    place::{Ahead, Place},
+    place::Place,
     scratch::Scratch,
     shape::Shape,
     snapshots::Snapshots,
@@ -185,23 +185,13 @@ impl Index {
         }
     }
 
-    /// Returns the position and the place of the next hash of a batch, as [`Ahead::next`] does; for later ones whose
-    /// lines are full, prefetches the lines that their pairs may move to.
+    /// Prefetches all lines that the pairs in the two lines of a place may be in, if both lines are full.
     #[inline]
-    pub(super) fn next_to_insert<'a>(
-        &self,
-        ahead: &'a mut Ahead<'_>,
-    ) -> Option<(usize, &'a Place)> {
-        ahead.next_and_reach(self, |place| {
-            let is_full = |at| line::count(self.chunks.line(at)) == place.format.slots();
-            if place.has_lines && is_full(place.lines[0]) && is_full(place.lines[1]) {
-                self.prefetch_others(place);
-            }
-        })
-    }
-
-    /// Prefetches all lines that the pairs in the two lines of a place may be in.
-    fn prefetch_others(&self, place: &Place) {
+    pub(super) fn prefetch_others(&self, place: &Place) {
+        let is_full = |at| line::count(self.chunks.line(at)) == place.format.slots();
+        if !place.has_lines || !is_full(place.lines[0]) || !is_full(place.lines[1]) {
+            return;
+        }
         let group = self.groups.line(group_at(place.group));
         let count = group::chunks(group) * CHUNK_LINES;
         for at in place.lines {

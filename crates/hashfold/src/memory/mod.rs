@@ -17,6 +17,7 @@
 //!
 //! Nothing is durable: a table lives as long as the process, or is written to a file as a run.
 
+mod ahead;
 mod append_shard;
 mod append_snapshot;
 mod append_table;
