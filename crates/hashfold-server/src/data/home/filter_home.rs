@@ -25,7 +25,7 @@ use std::{
 };
 
 /// Maximum number of filters that clients make: each takes its memory.
-const FILTERS_MAX: usize = 256;
+pub(super) const FILTERS_MAX: usize = if cfg!(test) { 4 } else { 256 };
 
 /// Filters by key.
 pub(super) type Filters = BTreeMap<Vec<u8>, Arc<FilterKey>>;
@@ -171,7 +171,7 @@ impl FilterHome {
             return Err(MakeError::Loading);
         }
         self.remove_expired(&mut state)?;
-        self.check_room(key, state.making.len())?;
+        self.check_room(key, &state)?;
         let options = options.env(self.env.clone()).memory_bytes(self.memory_bytes).wal(true);
         let reserved = self.memory.reserve(self.memory_bytes as u64)?;
         let folder = self.claim(&mut state, key)?;
@@ -201,11 +201,13 @@ impl FilterHome {
     }
 
     /// Refuses a filter whose name is taken, or for which there is no room beside those that are being made.
-    fn check_room(&self, key: &[u8], making: usize) -> Result<(), MakeError> {
+    fn check_room(&self, key: &[u8], state: &State) -> Result<(), MakeError> {
         if self.filter(key).is_some() {
             return Err(MakeError::Exists);
         }
         let others = self.loads.count() - usize::from(self.is_loading(key));
+        // One that is visible already counts once.
+        let making = state.making.iter().filter(|key| self.filter(key).is_none()).count();
         match self.filters().len() + others + making < FILTERS_MAX {
             true => Ok(()),
             false => Err(MakeError::TooMany(FILTERS_MAX)),
@@ -303,8 +305,7 @@ impl FilterHome {
         if is_counted != (duplicates == Duplicates::Counted) {
             return Err(LoadError::BadPiece);
         }
-        let making = self.lock().making.len();
-        self.check_room(key, making).map_err(LoadError::Make)?;
+        self.check_room(key, &self.lock()).map_err(LoadError::Make)?;
         let site = || self.site(key);
         match self.loads.take(key, (piece, sum), &site, now)? {
             Some(loaded) => self.add_loaded(key, loaded, admit),

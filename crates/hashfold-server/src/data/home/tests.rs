@@ -1,6 +1,6 @@
 //! Homes on a disk that loses power or refuses calls, at each operation in turn.
 
-use super::{Admit, FilterChange, FilterHome, MakeError};
+use super::{Admit, FilterChange, FilterHome, MakeError, filter_home::FILTERS_MAX};
 use crate::data::filter::FilterKey;
 use hashfold::{
     Env, Error,
@@ -251,4 +251,20 @@ fn a_filter_that_has_expired_gives_its_name_and_its_place_back() {
     scene.clock.advance(Duration::from_millis(10));
     let home = scene.open().unwrap();
     assert!(home.filters().is_empty() && scene.folders().is_empty());
+}
+
+#[test]
+fn a_filter_that_has_just_become_visible_counts_once() {
+    let scene = Scene::new(&MemoryDisk::default(), FaultPlan::default());
+    let home = scene.open().unwrap();
+    let others = FILTERS_MAX - 2;
+    (0..others).for_each(|i| _ = make(&home, &i.to_string()).unwrap());
+    let admit: Admit<'_> = &|show| {
+        show();
+        make(&home, "last").unwrap();
+        Ok(true)
+    };
+    home.make(b"a", FilterOptions::exact(), admit).unwrap();
+    assert_eq!(home.filters().len(), FILTERS_MAX);
+    assert!(matches!(make(&home, "more"), Err(MakeError::TooMany(FILTERS_MAX))));
 }
