@@ -2,7 +2,7 @@
 
 use super::{
     filter::{Duplicates, FilterKey},
-    home::{Admit, FilterHome, MakeError},
+    home::{Admit, FilterHome, MakeError, NewFilter},
     load::LoadError,
     set::DataSet,
     view::View,
@@ -89,14 +89,14 @@ impl Space {
         key: &[u8],
         options: FilterOptions,
         admit: Admit<'_>,
-    ) -> Result<Arc<FilterKey>, MakeError> {
+    ) -> Result<NewFilter, MakeError> {
         if self.filter(key).is_some() {
             return Err(MakeError::Exists);
         }
         self.home.as_ref().ok_or(MakeError::NoHome)?.make(key, options, admit)
     }
 
-    /// Takes a piece of a filter that is loaded. The filter becomes visible when `admit` says so.
+    /// Takes a piece of a filter that is loaded. After the last one, the filter becomes visible when `admit` says so.
     ///
     /// # Errors
     /// The key is a filter or a string, the user may make none, or the piece is not the next one.
@@ -107,7 +107,7 @@ impl Space {
         piece: (i64, &[u8]),
         now: Duration,
         admit: Admit<'_>,
-    ) -> Result<(), LoadError> {
+    ) -> Result<Option<NewFilter>, LoadError> {
         if self.filter(key).is_some() {
             return Err(LoadError::Make(MakeError::Exists));
         }

@@ -333,6 +333,22 @@ impl View {
         Ok(is_there)
     }
 
+    /// Whether a transaction has changed a key of the map, which does not have the change yet.
+    pub(crate) fn has_change(&self, key: &[u8]) -> bool {
+        match &self.source {
+            Source::Map(_, changes) => changes.is_cleared || changes.keys.contains_key(key),
+            Source::Table(_) | Source::Version(_) | Source::Memory(_) => false,
+        }
+    }
+
+    /// Makes all changes of a map durable.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.map().map_or(Ok(()), |map| map.sync())
+    }
+
     /// Calls `act` if a key has no value, and gets none meanwhile. Returns whether it has called it. `is_alone` says that
     /// the caller keeps all other commands on a data set in memory from running.
     ///

@@ -17,7 +17,7 @@ use crate::{
     session::{Replies, Session},
     shared::Shared,
     slow_log::shown,
-    transaction::{Pins, Transaction, Watched},
+    transaction::{Pins, Transaction, Unkept, Watched},
 };
 use std::{
     sync::{Arc, RwLockWriteGuard},
@@ -74,6 +74,8 @@ pub(super) struct Executed {
     room: Room,
     pub(super) notes: Vec<Note>,
     pub(super) reads: Vec<Read>,
+    /// Filters that wait for changes of the map.
+    unkept: Unkept,
 }
 
 /// A command that was run.
@@ -229,9 +231,10 @@ impl Execution {
         let alone = memories.iter().map(|memory| (memory, memory.begin_alone())).collect();
         let alone = AloneInMemory(alone);
         let (output, notes, reads) = (Vec::new(), Vec::new(), Vec::new());
-        let room = Room::default();
-        let mut executed = Executed { begun, session, output, room, notes, reads };
-        executed.session.pins = Some(Pins::new(memories.clone()));
+        let (room, pins) = (Room::default(), Pins::new(memories.clone()));
+        let unkept = pins.unkept().clone();
+        let mut executed = Executed { begun, session, output, room, notes, reads, unkept };
+        executed.session.pins = Some(pins);
         let now_ms = unit.as_ref().map_or(0, |unit| unit.now_ms());
         let is_changed = watched.has_changed(&executed.session, now_ms);
         let mut reply = Reply::new(&mut executed.output, executed.session.protocol);
@@ -255,8 +258,9 @@ impl Execution {
         Reply::new(&mut output, self.session.protocol).error(error);
         note_error(&self.shared, &output);
         let Execution { session, begun, .. } = self;
-        let room = Room::default();
-        Executed { begun, session, output, room, notes: Vec::new(), reads: Vec::new() }
+        let (notes, reads) = (Vec::new(), Vec::new());
+        let (room, unkept) = (Room::default(), Unkept::default());
+        Executed { begun, session, output, room, notes, reads, unkept }
     }
 }
 
@@ -349,8 +353,16 @@ impl Executed {
         }
     }
 
+    /// Makes the filters durable that have waited for changes of the map, which are durable now if clients wait for that.
+    pub(super) fn keep_filters(&mut self) {
+        if let Err(error) = self.unkept.keep() {
+            self.fail(&error);
+        }
+    }
+
     /// Replaces the replies by an error, if nothing was changed after all.
     pub(super) fn fail(&mut self, error: &str) {
+        self.unkept.remove();
         self.output.clear();
         Reply::new(&mut self.output, self.session.protocol).error(error);
     }

@@ -454,7 +454,10 @@ impl MapWork for ExecJob {
                 Box::new(execution.refuse(outcome.failure(0).unwrap_or("ERR nothing was run")))
             }
             Phase::Run(mut executed, unit) => {
-                outcome.failure(unit).into_iter().for_each(|error| executed.fail(error));
+                match outcome.failure(unit) {
+                    Some(error) => executed.fail(error),
+                    None => executed.keep_filters(),
+                }
                 executed
             }
             Phase::Running => return,

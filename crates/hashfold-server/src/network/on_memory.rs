@@ -402,7 +402,8 @@ mod tests {
             show();
             Ok(true)
         };
-        space.make_filter(key.as_bytes(), FilterOptions::exact(), show).unwrap();
+        let made = space.make_filter(key.as_bytes(), FilterOptions::exact(), show).unwrap();
+        made.keep().unwrap();
     }
 
     #[test]

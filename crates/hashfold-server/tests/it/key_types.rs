@@ -2,14 +2,24 @@
 
 use crate::{
     fixture::{Client, Home},
+    maps::{SlowDisk, Trouble, TroubleDisk},
     slow_device::Gate,
 };
 use hashfold::{
-    Env,
+    Env, ErrorKind, Place, Result,
     io::{BlockFile, Disk, DiskLayer, OsDisk},
+    work::{Clock, SystemClock},
 };
 use hashfold_server::Server;
-use std::{path::Path, sync::Arc};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -140,4 +150,102 @@ fn a_transaction_sees_the_strings_that_it_has_put() {
         client.check("EXEC", "[1]");
         client.check("TYPE k", "+MBbloom--");
     }
+}
+
+/// A disk that refuses to write the data file of a map while a flag is set.
+#[derive(Debug, Default)]
+struct Refusal(AtomicBool);
+
+impl Trouble for Refusal {
+    fn before_write(&self, file: &Place) -> Result<()> {
+        match self.0.load(SeqCst) && file.to_string().contains("map-data") {
+            true => {
+                let source = Arc::new(io::Error::from(io::ErrorKind::StorageFull));
+                Err(ErrorKind::Io { action: "write", source }.into())
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// Queues the deletion of a string, a filter of its key, and a value that is written at once, to blocks of its own.
+fn replace_by_a_filter(client: &mut Client, make: &str) {
+    client.check("SET k v", "+OK");
+    client.check("WAITAOF 1 0 0", "[1 0]");
+    let large = format!("SET large {}", "v".repeat(2000));
+    client.check("MULTI", "+OK");
+    ["DEL k", make, &large].iter().for_each(|line| client.check(line, "+QUEUED"));
+}
+
+#[test]
+fn a_transaction_that_cannot_be_written_leaves_the_string_and_no_filter() {
+    let (home, disk) = (home(), TroubleDisk::<Refusal>::default());
+    let env = Env::on(Arc::new(disk.clone()));
+    let server = serve(&home, "sess", &env);
+    let mut client = Client::of(&server);
+    for make in ["BF.RESERVE k 0.01 100", "CF.ADD k x"] {
+        replace_by_a_filter(&mut client, make);
+        disk.0.0.store(true, SeqCst);
+        let reply = client.call("EXEC");
+        assert!(reply.starts_with("-MISCONF changes cannot be written: "), "{reply}");
+        disk.0.0.store(false, SeqCst);
+        client.check("TYPE k", "+string");
+        client.check("GET k", "\"v\"");
+        client.check("KEYS *", "[\"k\"]");
+        client.check("DEL k", "1");
+        client.check("EXISTS k", "0");
+        // And one that can be written leaves the filter.
+        replace_by_a_filter(&mut client, make);
+        assert!(client.call("EXEC").starts_with("[1 "));
+        client.check("DEL k large", "2");
+        client.check("EXISTS k", "0");
+    }
+}
+
+/// The folder as it is while the changes of the transaction are being written, and afterwards.
+#[test]
+fn a_crash_leaves_the_string_or_the_filter_of_a_transaction() {
+    let (home, disk) = (home(), SlowDisk::default());
+    let env = Env::on(Arc::new(disk.clone()));
+    let server = serve(&home, "sess", &env);
+    let mut client = Client::of(&server);
+    let check_copy = |kind: &str| {
+        let crashed = home.copy();
+        let server = serve(&crashed, "sess", &Env::system());
+        let mut client = Client::of(&server);
+        client.check("TYPE k", kind);
+        client.check("DEL k", "1");
+        client.check("EXISTS k", "0");
+        client.check("BF.ADD k x", "1");
+    };
+    replace_by_a_filter(&mut client, "BF.ADD k x");
+    disk.0.is_slow.store(true, SeqCst);
+    client.ask("EXEC");
+    while disk.0.waiting.load(SeqCst) == 0 {
+        SystemClock.sleep(Duration::from_millis(1));
+    }
+    check_copy("+string");
+    disk.0.is_slow.store(false, SeqCst);
+    assert_eq!(client.reply(), "[1 1 +OK]");
+    check_copy("+MBbloom--");
+}
+
+/// With `durability = 'no'`, the deletion of the string is durable when the filter is.
+#[test]
+fn a_filter_is_not_durable_before_the_deletion_of_its_string() {
+    let home = home();
+    let server = serve(&home, "sess", &Env::system());
+    let mut client = Client::of(&server);
+    client.check("SET k v", "+OK");
+    client.check("WAITAOF 1 0 0", "[1 0]");
+    client.check("DEL k", "1");
+    client.check("BF.ADD k x", "1");
+    let crashed = home.copy();
+    let server = serve(&crashed, "sess", &Env::system());
+    let mut client = Client::of(&server);
+    client.check("TYPE k", "+MBbloom--");
+    // No string is hidden behind the filter.
+    client.check("RENAME k moved", "+OK");
+    client.check("EXISTS k", "0");
+    client.check("DBSIZE", "1");
 }

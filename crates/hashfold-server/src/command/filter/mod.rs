@@ -15,8 +15,9 @@ use super::{
     entry::{Call, Work},
 };
 use crate::{
-    data::{Duplicates, FilterKey, MakeError, Space, View, gone},
+    data::{Duplicates, FilterKey, MakeError, NewFilter, Space, View, gone},
     protocol::Reply,
+    transaction::{Unkept, UnkeptFilter},
 };
 use hashfold::{Error, ErrorKind, filter::FilterOptions};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ struct Target {
     view: Result<Option<Arc<View>>, String>,
     /// Whether the command is one of a transaction beside which nothing runs on these data, which are in memory.
     is_alone: bool,
+    /// Where a new filter waits for changes of the transaction that the data do not have yet.
+    unkept: Option<Unkept>,
     key: Vec<u8>,
     duplicates: Duplicates,
 }
@@ -38,13 +41,15 @@ struct Target {
 impl Target {
     fn of(call: &Call<'_, '_>, duplicates: Duplicates) -> Result<Target, String> {
         let space = call.session.space().cloned().ok_or("NOAUTH Authentication required.")?;
-        check_served(&space, call.arguments.at(1))?;
+        let key = call.arguments.at(1);
+        check_served(&space, key)?;
         let view = call.session.view();
-        let is_alone = match (&view, &call.session.pins) {
-            (Ok(Some(view)), Some(pins)) => pins.is_alone(view),
-            _ => false,
-        };
-        Ok(Target { space, view, is_alone, key: call.arguments.at(1).to_vec(), duplicates })
+        let (mut is_alone, mut unkept) = (false, None);
+        if let (Ok(Some(view)), Some(pins)) = (&view, &call.session.pins) {
+            is_alone = pins.is_alone(view);
+            unkept = view.has_change(key).then(|| pins.unkept().clone());
+        }
+        Ok(Target { space, view, is_alone, unkept, key: key.to_vec(), duplicates })
     }
 
     /// Returns the filter, if there is one.
@@ -111,7 +116,24 @@ impl Target {
     /// The reply: there is one, the key is a string, or none can be made.
     fn make(&self, options: FilterOptions) -> Result<Arc<FilterKey>, String> {
         let made = self.space.make_filter(&self.key, options, &|show| self.admit(show));
-        made.map_err(making_failed)
+        self.keep(made.map_err(making_failed)?)
+    }
+
+    /// Makes a new filter durable, after the absence of a string of its key: at once, or with the changes of a transaction.
+    ///
+    /// # Errors
+    /// The reply: that cannot be written, and the filter is removed.
+    fn keep(&self, new: NewFilter) -> Result<Arc<FilterKey>, String> {
+        let filter = new.filter().clone();
+        let Ok(Some(view)) = &self.view else {
+            return new.keep().map_err(|error| failed(&error));
+        };
+        let unkept = UnkeptFilter { filter: new, view: view.clone() };
+        match &self.unkept {
+            Some(waiting) => waiting.push(unkept),
+            None => _ = unkept.keep().map_err(|error| failed(&error))?,
+        }
+        Ok(filter)
     }
 }
 
