@@ -265,7 +265,7 @@ pub(crate) struct Unkept(Arc<Mutex<Vec<UnkeptFilter>>>);
 #[derive(Debug)]
 pub(crate) struct UnkeptFilter {
     pub(crate) filter: NewFilter,
-    pub(crate) view: Arc<View>,
+    pub(crate) views: Vec<Arc<View>>,
 }
 
 impl UnkeptFilter {
@@ -274,7 +274,7 @@ impl UnkeptFilter {
     /// # Errors
     /// Errors of writing; the filter is removed.
     pub(crate) fn keep(self) -> Result<Arc<FilterKey>, Error> {
-        self.view.sync()?;
+        self.views.iter().try_for_each(|view| view.sync())?;
         self.filter.keep()
     }
 }
@@ -319,6 +319,12 @@ impl Pins {
     /// Whether nothing runs beside the transaction on the data set in memory of a view.
     pub(crate) fn is_alone(&self, view: &View) -> bool {
         view.memory().is_some_and(|it| self.alone.iter().any(|other| Arc::ptr_eq(it, other)))
+    }
+
+    /// Returns the view of a data set that the transaction has read, or whose changes it shows.
+    pub(crate) fn shown(&self, data: &Arc<DataSet>) -> Option<Arc<View>> {
+        let pinned = self.views.borrow();
+        pinned.iter().find(|(known, _)| Arc::ptr_eq(known, data)).map(|(_, view)| view.clone())
     }
 
     /// Shows a map with the changes of the transaction so far.

@@ -38,7 +38,7 @@ pub(crate) use self::entry::word_places;
 pub(crate) use self::{
     acl::{Refusal, refusal},
     client::describe,
-    edit::{FilterEdit, FixedStrings, Strings, turn_groups},
+    edit::{FilterEdit, FixedStrings, Strings, new_keys, turn_groups},
     entry::{
         Arguments, Call, Command, Flag, JobReply, KeyCall, Keys, Login, Run, StringCall, Work,
         inside,

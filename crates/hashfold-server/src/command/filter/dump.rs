@@ -80,7 +80,8 @@ pub(super) fn load_chunk(call: &mut Call<'_, '_>, duplicates: Duplicates) -> Res
             return Err(making_failed(MakeError::Exists));
         }
         let (key, piece) = (&target.key, (iterator, &bytes[..]));
-        let admit = |show: &mut dyn FnMut()| target.admit(show);
+        let views = target.views();
+        let admit = |show: &mut dyn FnMut()| target.admit(&views, show);
         let loaded = target.space.load_filter(key, duplicates, piece, now, &admit);
         let loaded = loaded.map_err(|error| match error {
             LoadError::BadPiece => words.bad_piece.to_owned(),
@@ -91,7 +92,7 @@ pub(super) fn load_chunk(call: &mut Call<'_, '_>, duplicates: Duplicates) -> Res
             }
             LoadError::Make(error) => making_failed(error),
         })?;
-        loaded.map_or(Ok(()), |new| target.keep(new).map(drop))
+        loaded.map_or(Ok(()), |new| target.keep(new, &views).map(drop))
     };
     Ok(job(load, |(), reply| reply.simple("OK")))
 }

@@ -1,6 +1,7 @@
 //! The filters of a home, and how they are made.
 
 use super::{
+    beside::Beside,
     names::{FilterNames, Listed, name_of},
     new_filter::NewFilter,
 };
@@ -61,6 +62,7 @@ pub(crate) struct FilterHome {
     loads: Loads,
     /// Milliseconds since 1970 at the last look at the clock: they never go back.
     now_ms: AtomicU64,
+    pub(super) beside: Beside,
 }
 
 /// The making of a filter, from its folder on until it is visible, or will not be: also after a panic.
@@ -148,6 +150,7 @@ impl FilterHome {
             sweeping: Mutex::default(),
             loads: Loads::new(),
             now_ms: AtomicU64::new(0),
+            beside: Beside::default(),
         }
     }
 

@@ -13,6 +13,7 @@
 //! key is no string, then the absence of the string becomes durable, and last the filter: so a crash leaves the one or the
 //! other, and removes what is half-made.
 
+mod beside;
 mod change;
 mod filter_home;
 mod names;
@@ -23,6 +24,7 @@ mod sweep;
 mod tests;
 
 pub(crate) use self::{
+    beside::{ReservedKeys, check_no_filter},
     change::FilterChange,
     filter_home::{Admit, FilterHome, MakeError},
     new_filter::NewFilter,
