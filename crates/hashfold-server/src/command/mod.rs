@@ -28,6 +28,7 @@ mod number;
 mod rdb;
 mod rules;
 mod sketch;
+mod sketch_debug;
 mod string;
 mod table;
 mod transaction;
@@ -46,6 +47,7 @@ pub(crate) use self::{
     keyspace::type_of,
     lookup::{Lookup, Needs, Value, Values},
     rules::CommandSet,
+    sketch_debug::reply_bytes,
     table::{Found, TABLE},
     transaction::watch,
 };

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     command::{
         Arguments, FilterEdit, Found, Run, WRONG_TYPE, Work, inside, new_keys, replaces,
-        turn_groups,
+        reply_bytes, turn_groups,
     },
     data::{
         FilterHome, FilterTurns, MemoryUnit, ServedMemory, Space, TOO_LONG, memory_write_failed,
@@ -320,7 +320,7 @@ impl MemoryGroup {
     }
 }
 
-/// Returns the size of the value that a call reads first, in bytes.
+/// Returns the size of the value that a call reads first, or of its reply if that is longer, in bytes.
 fn old_bytes(
     unit: &MemoryUnit<'_>,
     (found, arguments): (Found, &Arguments<'_>),
@@ -329,6 +329,7 @@ fn old_bytes(
     let Some(at) = found.command.keys.places(arguments.len()).next() else { return 0 };
     let key = arguments.at(at);
     unit.size_before(if names.are_named { inside(key) } else { key })
+        .max(reply_bytes(found.command))
 }
 
 impl MemoryReplies {
