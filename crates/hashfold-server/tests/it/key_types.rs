@@ -386,7 +386,7 @@ fn users_of_several_data_sets_at_the_same_time_leave_a_string_or_a_filter() {
         match &*kind {
             "+string" => clients[writer].check("GET k", "\"v\""),
             "+MBbloom--" => {
-                assert!(replies[0] == WRONG_TYPE && !write.starts_with("SET"), "{seen}")
+                assert!(replies[0] == WRONG_TYPE && !write.starts_with("SET"), "{seen}");
             }
             _ => panic!("{seen}"),
         }
