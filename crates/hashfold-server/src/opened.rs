@@ -285,6 +285,17 @@ impl Opened {
         Ok(users)
     }
 
+    /// Lets the filters that clients make share their keys with the data of all users who see them.
+    pub(crate) fn share_keys(&self, users: &HashMap<String, Arc<User>>) {
+        let Some(home) = &self.home else { return };
+        let spaces = users.values().map(|user| &user.space);
+        let sharing = spaces.filter(|space| space.home().is_some());
+        let mut data: Vec<_> = sharing.filter_map(|space| space.data().cloned()).collect();
+        data.sort_by_key(|data| Arc::as_ptr(data).addr());
+        data.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        home.share_keys(&data);
+    }
+
     /// Returns the reply to a lookup by somebody who has not chosen a data set; `None` if there is no choice.
     fn choice(&self) -> Option<String> {
         const SHOWN: usize = 5;

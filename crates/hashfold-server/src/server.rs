@@ -154,6 +154,7 @@ impl Server {
         mend(&config, &env);
         let opened = Opened::open(&config, &env, &cluster, &memory, None)?;
         let users = opened.users(&config)?;
+        opened.share_keys(&users);
         let deployment = deployment(&config, &cluster, &env)?;
         let follower = follower(deployment.as_ref(), &env, &opened, &cluster)?;
         let filter_home = opened.home.clone();
@@ -399,6 +400,7 @@ impl Server {
         }
         let (added, removed) = (new_data.len() + new_filters.len(), data.len() + filters.len());
         info!(added, removed, users = users.len(), "read the configuration again");
+        opened.share_keys(&users);
         shared.served.store(Arc::new(Served { opened, users }));
         shared.access.replace(&config.admin);
         for data in &data {

@@ -2,14 +2,15 @@
 
 use crate::{
     command::{Arguments, Found, TABLE},
-    data::{DataSet, FilterKey, ServedMemory, Space, View, Watch},
+    data::{DataSet, FilterKey, NewFilter, ServedMemory, Space, View, Watch},
     session::Session,
 };
+use hashfold::Error;
 use std::{
     cell::RefCell,
     collections::HashMap,
     ops::Range,
-    sync::{Arc, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 /// Maximum number of commands of a transaction.
@@ -252,17 +253,78 @@ pub(crate) struct Pins {
     views: RefCell<Vec<(Arc<DataSet>, Arc<View>)>>,
     /// The data sets in memory beside which nothing runs.
     alone: Vec<Arc<ServedMemory>>,
+    unkept: Unkept,
+}
+
+/// Filters of which a transaction has made keys whose strings it deletes: they are kept when the deletions are written, or
+/// removed when that fails.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unkept(Arc<Mutex<Vec<UnkeptFilter>>>);
+
+/// A filter, and the data that must be durable before it.
+#[derive(Debug)]
+pub(crate) struct UnkeptFilter {
+    pub(crate) filter: NewFilter,
+    pub(crate) views: Vec<Arc<View>>,
+}
+
+impl UnkeptFilter {
+    /// Makes the filter durable, after the data.
+    ///
+    /// # Errors
+    /// Errors of writing; the filter is removed.
+    pub(crate) fn keep(self) -> Result<Arc<FilterKey>, Error> {
+        self.views.iter().try_for_each(|view| view.sync())?;
+        self.filter.keep()
+    }
+}
+
+impl Unkept {
+    /// Adds a filter.
+    pub(crate) fn push(&self, filter: UnkeptFilter) {
+        self.lock().push(filter);
+    }
+
+    /// Keeps all filters.
+    ///
+    /// # Errors
+    /// The reply: one cannot be written. It is removed, with those after it.
+    pub(crate) fn keep(&self) -> Result<(), String> {
+        let mut all = std::mem::take(&mut *self.lock()).into_iter();
+        let kept = all.try_for_each(|filter| filter.keep().map(drop));
+        kept.map_err(|error| format!("MISCONF changes of filters cannot be written: {error}"))
+    }
+
+    /// Removes all filters.
+    pub(crate) fn remove(&self) {
+        drop(std::mem::take(&mut *self.lock()));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<UnkeptFilter>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Pins {
     /// Begins a transaction beside which nothing runs on some data sets in memory.
     pub(crate) fn new(alone: Vec<Arc<ServedMemory>>) -> Pins {
-        Pins { views: RefCell::default(), alone }
+        Pins { views: RefCell::default(), alone, unkept: Unkept::default() }
+    }
+
+    /// Returns where filters wait for the changes of the transaction.
+    pub(crate) fn unkept(&self) -> &Unkept {
+        &self.unkept
     }
 
     /// Whether nothing runs beside the transaction on the data set in memory of a view.
     pub(crate) fn is_alone(&self, view: &View) -> bool {
         view.memory().is_some_and(|it| self.alone.iter().any(|other| Arc::ptr_eq(it, other)))
+    }
+
+    /// Returns the view of a data set that the transaction has read, or whose changes it shows.
+    pub(crate) fn shown(&self, data: &Arc<DataSet>) -> Option<Arc<View>> {
+        let pinned = self.views.borrow();
+        pinned.iter().find(|(known, _)| Arc::ptr_eq(known, data)).map(|(_, view)| view.clone())
     }
 
     /// Shows a map with the changes of the transaction so far.

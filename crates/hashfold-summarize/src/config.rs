@@ -30,6 +30,8 @@ const CHECKPOINT_MS: i64 = 10_000;
 const IDLE_MS: i64 = 60_000;
 /// Time by which an event can be ahead unless the file says otherwise, in milliseconds: a day.
 const AHEAD_MS: i64 = 86_400_000;
+/// Time by which a live event can be after the date of the machine unless the file says otherwise, in milliseconds: a day.
+const FUTURE_MS: i64 = 86_400_000;
 
 /// The configuration of a run: streams, and their summaries.
 #[derive(Clone, Debug)]
@@ -83,6 +85,8 @@ pub struct Stream {
     pub batches: usize,
     /// Maximum time by which an event can be ahead of the clock and of other senders, in milliseconds.
     pub ahead_ms_max: i64,
+    /// Maximum time by which an event over TCP or standard input can be after the date of the machine, in milliseconds.
+    pub future_ms_max: i64,
     /// Time without events after which no other sender waits for a connection, in milliseconds.
     pub idle_ms_max: i64,
     /// The time of events; 0 for all without it.
@@ -231,6 +235,7 @@ struct StreamEntry {
     workers: Option<usize>,
     batches: Option<usize>,
     ahead: Option<DurationMs>,
+    future: Option<DurationMs>,
     idle: Option<DurationMs>,
     time: Option<TimeField>,
     fields: BTreeMap<String, FieldEntry>,
@@ -477,6 +482,7 @@ impl StreamEntry {
             workers: within("workers", self.workers.unwrap_or(1), THREADS_MAX)?,
             batches: within("batches", self.batches.unwrap_or(32), BATCHES_MAX)?,
             ahead_ms_max: self.ahead.map_or(AHEAD_MS, |ahead| ahead.0),
+            future_ms_max: self.future.map_or(FUTURE_MS, |future| future.0),
             idle_ms_max: self.idle.map_or(IDLE_MS, |idle| idle.0),
             time: self.time,
             fields,

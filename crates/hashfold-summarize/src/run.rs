@@ -401,6 +401,7 @@ fn pipeline(
         workers: stream.workers,
         batches: stream.batches,
         ahead_ms_max: stream.ahead_ms_max,
+        future_ms_max: stream.future_ms_max,
         idle_ms_max: stream.idle_ms_max,
         chains: place.chains(stream),
         sources: stream.files.len(),

@@ -213,7 +213,8 @@ impl FilterEdit {
     /// Gives a filter another key, in place of the filter that has it.
     ///
     /// # Errors
-    /// The reply: clients may not rename or remove one of them, or one of the new key is being loaded.
+    /// The reply: clients may not rename or remove one of them, one of the new key is being loaded, or the new key is a
+    /// string of another data set whose users see the filters.
     pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
         self.check_made(from)?;
         self.check_made(to)?;
@@ -221,6 +222,7 @@ impl FilterEdit {
         if home.is_some_and(|home| home.is_loading(to)) {
             return Err("ERR a filter of this name is being loaded".into());
         }
+        self.space.as_ref().map_or(Ok(()), |space| space.check_no_string(to))?;
         self.changes.push(FilterChange::Rename { from: from.to_vec(), to: to.to_vec() });
         Ok(())
     }
@@ -273,6 +275,14 @@ impl FilterEdit {
         let home = self.space.as_ref().and_then(|space| space.home());
         let applied = home.map_or(Ok(()), |home| home.apply(&self.changes));
         applied.map_err(|error| format!("MISCONF changes of filters cannot be written: {error}"))
+    }
+}
+
+/// Returns the keys that a command gives to filters.
+pub(crate) fn new_keys(command: &Command, arguments: &Arguments<'_>) -> Vec<Vec<u8>> {
+    match command.name {
+        "rename" | "renamenx" => vec![arguments.at(2).to_vec()],
+        _ => Vec::new(),
     }
 }
 

@@ -28,6 +28,7 @@ mod number;
 mod rdb;
 mod rules;
 mod sketch;
+mod sketch_debug;
 mod string;
 mod table;
 mod transaction;
@@ -38,7 +39,7 @@ pub(crate) use self::entry::word_places;
 pub(crate) use self::{
     acl::{Refusal, refusal},
     client::describe,
-    edit::{FilterEdit, FixedStrings, Strings, turn_groups},
+    edit::{FilterEdit, FixedStrings, Strings, new_keys, turn_groups},
     entry::{
         Arguments, Call, Command, Flag, JobReply, KeyCall, Keys, Login, Run, StringCall, Work,
         inside,
@@ -46,6 +47,7 @@ pub(crate) use self::{
     keyspace::type_of,
     lookup::{Lookup, Needs, Value, Values},
     rules::CommandSet,
+    sketch_debug::reply_bytes,
     table::{Found, TABLE},
     transaction::watch,
 };

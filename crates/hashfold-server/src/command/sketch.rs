@@ -63,14 +63,14 @@ pub(super) const COMMANDS: &[Command] = &[
 const CONFIDENCE: f64 = 0.95;
 
 const NO_SKETCH: &str = "WRONGTYPE Key is not a valid HyperLogLog string value.";
-const DAMAGED: &str = "INVALIDOBJ Corrupted HLL object detected";
+pub(super) const DAMAGED: &str = "INVALIDOBJ Corrupted HLL object detected";
 
 /// The least capacity of sketches of the smallest hashes that are too large to be read, in hashes: reading one takes 40
 /// bytes of memory for each hash, also if the value has a bit for each.
 const LARGE_MIN: usize = (1 << 20) + 1;
 
 /// Returns the sketch of a key, and when it expires.
-fn sketch(
+pub(super) fn sketch(
     call: &mut StringCall<'_, '_>,
     key: &[u8],
 ) -> Result<Option<(RedisHll, Option<u64>)>, String> {

@@ -3,8 +3,8 @@
 use super::{
     acl, client, cluster, config, connection, durable,
     entry::{Arguments, Command},
-    expiry, filter, info, key, keyspace, lookup, number, rdb, sketch, string, transaction,
-    versions, wrong_arity,
+    expiry, filter, info, key, keyspace, lookup, number, rdb, sketch, sketch_debug, string,
+    transaction, versions, wrong_arity,
 };
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -36,7 +36,7 @@ pub(crate) struct Found {
 
 impl Table {
     fn new() -> Table {
-        let families: [&'static [Command]; 20] = [
+        let families: [&'static [Command]; 21] = [
             lookup::COMMANDS,
             keyspace::COMMANDS,
             connection::COMMANDS,
@@ -52,6 +52,7 @@ impl Table {
             key::COMMANDS,
             rdb::COMMANDS,
             sketch::COMMANDS,
+            sketch_debug::COMMANDS,
             durable::COMMANDS,
             transaction::COMMANDS,
             filter::BLOOM,

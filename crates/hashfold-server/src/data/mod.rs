@@ -25,7 +25,7 @@ pub(crate) use self::{
     description::Description,
     dump::{Dumps, NextPiece},
     filter::{Duplicates, FilterKey},
-    home::{FilterChange, FilterHome, MakeError},
+    home::{FilterChange, FilterHome, MakeError, NewFilter},
     latency::OwnLatencies,
     load::LoadError,
     map::{MapSettings, MapWork, Outcome, ServedMap, State, TOO_LONG, Unit, Watch},
@@ -33,5 +33,5 @@ pub(crate) use self::{
     set::{DataSet, gone, warming},
     space::Space,
     turns::{FilterTurns, TurnGroup},
-    view::View,
+    view::{NoPuts, View},
 };

@@ -1,6 +1,7 @@
 //! A table, a store, a map or a data set in memory that is served under a name.
 
 use super::{
+    home::FilterHome,
     latency::Latency,
     map::{MapSettings, ServedMap},
     memory::{MemorySettings, ServedMemory},
@@ -335,6 +336,12 @@ impl DataSet {
     /// Whether the group has no version any more.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.is_withdrawn.load(SeqCst)
+    }
+
+    /// Sets the filters of which its keys are none. Those of tables and stores are not put one by one.
+    pub(super) fn set_filters(&self, home: Option<&Arc<FilterHome>>) {
+        self.map().into_iter().for_each(|map| map.set_filters(home.cloned()));
+        self.memory().into_iter().for_each(|memory| memory.set_filters(home.cloned()));
     }
 
     /// Returns the error reply to commands on a data set that has no current view.

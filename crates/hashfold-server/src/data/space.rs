@@ -2,7 +2,7 @@
 
 use super::{
     filter::{Duplicates, FilterKey},
-    home::{Admit, FilterHome, MakeError},
+    home::{Admit, FilterHome, MakeError, NewFilter, ReservedKeys},
     load::LoadError,
     set::DataSet,
     view::View,
@@ -63,6 +63,37 @@ impl Space {
         self.home.as_ref()
     }
 
+    /// Reserves the keys that a command gives to filters, if strings of other data sets may have them. To be called before
+    /// anything is held but turns of filters.
+    pub(crate) fn reserve(&self, keys: Vec<Vec<u8>>) -> Option<ReservedKeys> {
+        let home = self.home().filter(|_| !keys.is_empty())?;
+        let has_others = home.beside().iter().any(|data| !self.is_of(data));
+        has_others.then(|| home.reserve(keys))
+    }
+
+    /// Refuses a key of a filter that is a string in the data sets of others who see the filter.
+    ///
+    /// # Errors
+    /// The reply.
+    pub(crate) fn check_no_string(&self, key: &[u8]) -> Result<(), String> {
+        let beside = self.home().map_or(Vec::new(), |home| home.beside());
+        for data in beside.iter().filter(|data| !self.is_of(data)) {
+            let Some(view) = data.view() else { continue };
+            if view.has_key(key).map_err(|error| format!("ERR {error}"))? {
+                return Err(format!(
+                    "ERR key '{}' is a string of {}, whose users see the same filters",
+                    String::from_utf8_lossy(key),
+                    data.name()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_of(&self, data: &Arc<DataSet>) -> bool {
+        self.data().is_some_and(|own| Arc::ptr_eq(own, data))
+    }
+
     /// Whether a key may be a filter.
     pub(crate) fn has_filters(&self) -> bool {
         !self.filters.is_empty() || self.home.is_some()
@@ -89,14 +120,14 @@ impl Space {
         key: &[u8],
         options: FilterOptions,
         admit: Admit<'_>,
-    ) -> Result<Arc<FilterKey>, MakeError> {
+    ) -> Result<NewFilter, MakeError> {
         if self.filter(key).is_some() {
             return Err(MakeError::Exists);
         }
         self.home.as_ref().ok_or(MakeError::NoHome)?.make(key, options, admit)
     }
 
-    /// Takes a piece of a filter that is loaded. The filter becomes visible when `admit` says so.
+    /// Takes a piece of a filter that is loaded. After the last one, the filter becomes visible when `admit` says so.
     ///
     /// # Errors
     /// The key is a filter or a string, the user may make none, or the piece is not the next one.
@@ -107,7 +138,7 @@ impl Space {
         piece: (i64, &[u8]),
         now: Duration,
         admit: Admit<'_>,
-    ) -> Result<(), LoadError> {
+    ) -> Result<Option<NewFilter>, LoadError> {
         if self.filter(key).is_some() {
             return Err(LoadError::Make(MakeError::Exists));
         }

@@ -54,7 +54,7 @@ pub(crate) enum Reading<'a> {
 
 /// The lock that keeps strings from being put: none, unless it is that of a map or of a data set in memory.
 #[derive(Debug)]
-enum NoPuts<'a> {
+pub(crate) enum NoPuts<'a> {
     Free,
     OfMap { _lock: BetweenBatches<'a> },
     InMemory { _lock: RwLockWriteGuard<'a, ()> },
@@ -333,27 +333,45 @@ impl View {
         Ok(is_there)
     }
 
-    /// Calls `act` if a key has no value, and gets none meanwhile. Returns whether it has called it. `is_alone` says that
-    /// the caller keeps all other commands on a data set in memory from running.
+    /// Whether a transaction has changed a key of the map, which does not have the change yet.
+    pub(crate) fn has_change(&self, key: &[u8]) -> bool {
+        match &self.source {
+            Source::Map(_, changes) => changes.is_cleared || changes.keys.contains_key(key),
+            Source::Table(_) | Source::Version(_) | Source::Memory(_) => false,
+        }
+    }
+
+    /// Makes all changes of a map durable.
     ///
     /// # Errors
-    /// Damage of the block that the key is in.
-    pub(crate) fn act_unless_string(
-        &self,
-        key: &[u8],
-        is_alone: bool,
-        act: &mut dyn FnMut(),
-    ) -> Result<bool> {
-        let _no_puts = match &self.source {
+    /// The device failed.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.map().map_or(Ok(()), |map| map.sync())
+    }
+
+    /// Keeps strings from being put as long as the result exists. Waits until those are visible for which clients have
+    /// looked whether their keys are filters. Of several data sets, those in memory come first, in the order of
+    /// [`View::memory_address`]: so two threads never wait for each other, and the thread of a map can pause meanwhile.
+    pub(crate) fn without_puts(&self) -> NoPuts<'_> {
+        match &self.source {
             Source::Map(map, _) => NoPuts::OfMap { _lock: map.between_batches() },
-            Source::Memory(memory) if !is_alone => NoPuts::InMemory { _lock: memory.begin_alone() },
-            Source::Table(_) | Source::Version(_) | Source::Memory(_) => NoPuts::Free,
-        };
-        let is_string = self.has_key(key)?;
-        if !is_string {
-            act();
+            Source::Memory(memory) => NoPuts::InMemory { _lock: memory.begin_alone() },
+            Source::Table(_) | Source::Version(_) => NoPuts::Free,
         }
-        Ok(!is_string)
+    }
+
+    /// Returns the address of a data set in memory: the largest one for others.
+    pub(crate) fn memory_address(&self) -> usize {
+        self.memory().map_or(usize::MAX, |memory| Arc::as_ptr(memory).addr())
+    }
+
+    /// Whether the other view is of the same map or data set in memory.
+    pub(crate) fn shows_data_of(&self, other: &View) -> bool {
+        match (&self.source, &other.source) {
+            (Source::Map(a, _), Source::Map(b, _)) => Arc::ptr_eq(a, b),
+            (Source::Memory(a), Source::Memory(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
     }
 
     /// Calls `visit` with all keys.

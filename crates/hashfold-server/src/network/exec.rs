@@ -11,13 +11,13 @@ use super::{
     values::Room,
 };
 use crate::{
-    command::{Arguments, Call, Command, FilterEdit, Flag, Found, Run, turn_groups},
+    command::{self, Arguments, Call, Command, FilterEdit, Flag, Found, Run, turn_groups},
     data::{MemoryUnit, ServedMap, ServedMemory, TurnGroup, Unit, View},
     protocol::Reply,
     session::{Replies, Session},
     shared::Shared,
     slow_log::shown,
-    transaction::{Pins, Transaction, Watched},
+    transaction::{Pins, Transaction, Unkept, Watched},
 };
 use std::{
     sync::{Arc, RwLockWriteGuard},
@@ -74,6 +74,8 @@ pub(super) struct Executed {
     room: Room,
     pub(super) notes: Vec<Note>,
     pub(super) reads: Vec<Read>,
+    /// Filters that wait for changes of the map.
+    unkept: Unkept,
 }
 
 /// A command that was run.
@@ -155,7 +157,7 @@ impl Execution {
     }
 
     /// Returns the data sets in memory that the commands are about, each once, in an order that all transactions have:
-    /// if there are any, also the one beside whose strings the commands make filters.
+    /// if there are any, also those beside whose strings the commands make filters.
     fn memories(&self) -> Vec<Arc<ServedMemory>> {
         let calls = self.transaction.commands().filter(|(found, _)| is_of_data(*found));
         let memories = calls.filter_map(|(found, arguments)| {
@@ -170,6 +172,9 @@ impl Execution {
         if !memories.is_empty() && self.transaction.commands().any(is_of_filters) {
             let view = self.session.view().ok().flatten();
             memories.extend(view.and_then(|view| view.memory().cloned()));
+            let home = self.session.space().and_then(|space| space.home());
+            let beside = home.map_or(Vec::new(), |home| home.beside());
+            memories.extend(beside.iter().filter_map(|data| data.memory()));
         }
         memories.sort_by_key(|memory| Arc::as_ptr(memory).addr());
         memories.dedup_by(|a, b| Arc::ptr_eq(a, b));
@@ -220,18 +225,21 @@ impl Execution {
     pub(super) fn run(self, mut unit: Option<&mut Unit<'_>>) -> Executed {
         let (memories, groups) = (self.memories(), filter_groups(&self.session, &self.transaction));
         // Makers of filters wait for the map's thread while they have what it waits for here.
-        let waits = !groups.is_empty() || !memories.is_empty();
+        let new_keys = new_keys(&self.transaction);
+        let waits = !groups.is_empty() || !memories.is_empty() || !new_keys.is_empty();
         if let Some(Err(error)) = unit.as_mut().filter(|_| waits).map(|unit| unit.pause()) {
             return self.refuse(&error);
         }
         let Execution { shared, session, transaction, watched, begun } = self;
         let _turns = shared.turns.alone(groups);
+        let _reserved = session.space().and_then(|space| space.reserve(new_keys));
         let alone = memories.iter().map(|memory| (memory, memory.begin_alone())).collect();
         let alone = AloneInMemory(alone);
         let (output, notes, reads) = (Vec::new(), Vec::new(), Vec::new());
-        let room = Room::default();
-        let mut executed = Executed { begun, session, output, room, notes, reads };
-        executed.session.pins = Some(Pins::new(memories.clone()));
+        let (room, pins) = (Room::default(), Pins::new(memories.clone()));
+        let unkept = pins.unkept().clone();
+        let mut executed = Executed { begun, session, output, room, notes, reads, unkept };
+        executed.session.pins = Some(pins);
         let now_ms = unit.as_ref().map_or(0, |unit| unit.now_ms());
         let is_changed = watched.has_changed(&executed.session, now_ms);
         let mut reply = Reply::new(&mut executed.output, executed.session.protocol);
@@ -255,8 +263,9 @@ impl Execution {
         Reply::new(&mut output, self.session.protocol).error(error);
         note_error(&self.shared, &output);
         let Execution { session, begun, .. } = self;
-        let room = Room::default();
-        Executed { begun, session, output, room, notes: Vec::new(), reads: Vec::new() }
+        let (notes, reads) = (Vec::new(), Vec::new());
+        let (room, unkept) = (Room::default(), Unkept::default());
+        Executed { begun, session, output, room, notes, reads, unkept }
     }
 }
 
@@ -298,7 +307,7 @@ fn filter_groups(session: &Session, transaction: &Transaction) -> Vec<TurnGroup>
     let has_filters = |found: Found, arguments: &Arguments<'_>| {
         // What has no target gets its error when it is run.
         let target = Target::of(session, arguments, found.command.keys);
-        target.is_ok_and(|target| target.space_with_filters().is_some())
+        target.is_ok_and(|target| target.may_be_filters())
     };
     let groups = transaction.commands().flat_map(|(found, arguments)| match found.command.run {
         Run::Job(_) => {
@@ -311,6 +320,12 @@ fn filter_groups(session: &Session, transaction: &Transaction) -> Vec<TurnGroup>
         _ => Vec::new(),
     });
     groups.collect()
+}
+
+/// Returns the keys that the commands give to filters.
+fn new_keys(transaction: &Transaction) -> Vec<Vec<u8>> {
+    let calls = transaction.commands();
+    calls.flat_map(|(found, arguments)| command::new_keys(found.command, &arguments)).collect()
 }
 
 impl Executed {
@@ -349,8 +364,16 @@ impl Executed {
         }
     }
 
+    /// Makes the filters durable that have waited for changes of the map, which are durable now if clients wait for that.
+    pub(super) fn keep_filters(&mut self) {
+        if let Err(error) = self.unkept.keep() {
+            self.fail(&error);
+        }
+    }
+
     /// Replaces the replies by an error, if nothing was changed after all.
     pub(super) fn fail(&mut self, error: &str) {
+        self.unkept.remove();
         self.output.clear();
         Reply::new(&mut self.output, self.session.protocol).error(error);
     }
@@ -358,15 +381,15 @@ impl Executed {
     /// Shows the changes of a map so far to a command about all keys.
     fn show_changes(&self, found: Found, unit: &mut Unit<'_>) {
         let space = self.session.space().filter(|_| matches!(found.command.run, Run::Job(_)));
-        let (Some(data), Some(pins)) = (space.and_then(|space| space.data()), &self.session.pins)
-        else {
-            return;
-        };
-        if let Some(view) =
-            data.view().filter(|view| view.map().is_some_and(|map| map.has_unit(unit)))
-            && let Some(view) = view.with_changes(unit.changes())
-        {
-            pins.show(data, view);
+        let (Some(space), Some(pins)) = (space, &self.session.pins) else { return };
+        let beside = space.home().map_or(Vec::new(), |home| home.beside());
+        for data in space.data().into_iter().chain(&beside) {
+            if let Some(view) =
+                data.view().filter(|view| view.map().is_some_and(|map| map.has_unit(unit)))
+                && let Some(view) = view.with_changes(unit.changes())
+            {
+                pins.show(data, view);
+            }
         }
     }
 
@@ -427,10 +450,11 @@ impl Executed {
         let Ok(target) = target else { return false };
         let Some(memory) = target.changeable_memory() else { return false };
         let is_lookup = matches!(target.run(found.command.run), Run::Lookup(_));
-        let Some(unit) = alone.unit(memory).filter(|_| !is_lookup) else { return false };
+        let Some(mut unit) = alone.unit(memory).filter(|_| !is_lookup) else { return false };
         let (start, written) = (shared.now(), self.output.len());
         let space = target.space_with_filters().cloned();
         let names = KeyNames { are_named: target.is_named, space };
+        unit.set_sees_filters(names.see_filters());
         let mut reply = Reply::new(&mut self.output, self.session.protocol);
         let changed = match written > VALUES_BYTES_MAX {
             true => Err(TOO_LARGE.into()),

@@ -7,7 +7,7 @@ use super::{
     target::{Target, refusal},
 };
 use crate::{
-    command::{Call, FilterEdit, FixedStrings, Found, KeyCall, Run, TABLE, Work},
+    command::{Call, FilterEdit, FixedStrings, Found, KeyCall, Run, TABLE, Work, new_keys},
     protocol::Reply,
     transaction::Calls,
 };
@@ -37,6 +37,7 @@ pub(super) fn begin(call: &Call<'_, '_>, found: Found, target: &Target) -> Resul
     let protocol = call.reply.protocol();
     Ok(Box::new(move || {
         let mut output = Vec::new();
+        let _reserved = space.reserve(new_keys(found.command, &calls.command(0).1));
         let mut filters = FilterEdit::new(Some(space));
         let done = run(&mut KeyCall {
             name: TABLE.full_name(found.number),

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     command::{
         Arguments, FilterEdit, Found, KeyCall, Lookup, Run, StringCall, Strings, TABLE, Value,
-        Values, WRONG_TYPE, inside, reads, replaces, turn_groups,
+        Values, WRONG_TYPE, inside, new_keys, reads, replaces, turn_groups,
     },
     data::{FilterTurns, MapWork, Outcome, ServedMap, Space, State, Unit, Watch},
     protocol::{Protocol, Reply},
@@ -54,6 +54,17 @@ impl KeyNames {
     /// Returns the filter that a key is at this moment.
     fn filter(&self, key: &[u8]) -> Option<FoundFilter> {
         FoundFilter::of(self.space.as_ref()?, key)
+    }
+
+    /// Whether the client sees the filters that clients make.
+    pub(super) fn see_filters(&self) -> bool {
+        self.space.as_ref().is_some_and(|space| space.home().is_some())
+    }
+
+    /// Whether a filter is about to get this key.
+    fn is_reserved(&self, key: &[u8]) -> bool {
+        let home = self.space.as_ref().and_then(|space| space.home());
+        home.is_some_and(|home| home.is_reserved(key))
     }
 }
 
@@ -232,8 +243,9 @@ pub(super) fn call(
     let arguments = places.as_ref().map_or(*arguments, |places| arguments.with_places(places));
     match found.command.run {
         Run::Change(_) | Run::ChangeOrLookup(..) | Run::Keys(_) => {
-            let places = found.command.keys.places(arguments.len());
-            let is_filter = places.map(|at| arguments.at(at)).any(|key| keys.filter(key).is_some());
+            unit.set_sees_filters(keys.see_filters());
+            let mut places = found.command.keys.places(arguments.len()).map(|at| arguments.at(at));
+            let is_filter = places.any(|key| keys.filter(key).is_some() || keys.is_reserved(key));
             let is_of_all = keys.space.is_some() && found.command.keys.count(arguments.len()) == 0;
             unit.attempt(|unit| match is_filter || is_of_all {
                 true => change_with_filters(unit, (found, arguments), (keys, turns), reply),
@@ -280,7 +292,10 @@ fn change_with_filters(
     reply: &mut Reply<'_>,
 ) -> Result<(), String> {
     let is_of_strings = matches!(found.command.run, Run::Change(_) | Run::ChangeOrLookup(..));
-    if is_of_strings && !replaces(found, &arguments) {
+    let needs_string = is_of_strings && !replaces(found, &arguments);
+    let all = || found.command.keys.places(arguments.len()).map(|at| arguments.at(at));
+    let are_wrong = || needs_string && all().any(|key| keys.filter(key).is_some());
+    if are_wrong() {
         return Err(WRONG_TYPE.into());
     }
     let _turns = match turns {
@@ -288,15 +303,21 @@ fn change_with_filters(
             // Makers of filters have their turns while they wait for the map's thread.
             unit.pause()?;
             let turns = turns.alone(turn_groups(found.command, &arguments));
+            let new_keys = new_keys(found.command, &arguments);
+            let reserved = keys.space.as_ref().and_then(|space| space.reserve(new_keys));
             unit.go_on();
-            turns
+            (turns, reserved)
         }
-        Turns::Taken => Vec::new(),
+        Turns::Taken => (Vec::new(), None),
     };
+    // A filter may have got a reserved key.
+    if are_wrong() {
+        return Err(WRONG_TYPE.into());
+    }
     let mut filters = FilterEdit::new(keys.space.clone());
     let changed = change(unit, (found, arguments), &mut filters, reply).and_then(|()| {
-        for at in found.command.keys.places(arguments.len()).filter(|_| is_of_strings) {
-            filters.remove(arguments.at(at))?;
+        for key in all().filter(|_| is_of_strings) {
+            filters.remove(key)?;
         }
         if filters.is_changed() { unit.check_durable() } else { Ok(()) }
     });
@@ -454,7 +475,10 @@ impl MapWork for ExecJob {
                 Box::new(execution.refuse(outcome.failure(0).unwrap_or("ERR nothing was run")))
             }
             Phase::Run(mut executed, unit) => {
-                outcome.failure(unit).into_iter().for_each(|error| executed.fail(error));
+                match outcome.failure(unit) {
+                    Some(error) => executed.fail(error),
+                    None => executed.keep_filters(),
+                }
                 executed
             }
             Phase::Running => return,

@@ -5,8 +5,13 @@ use super::{
     values::{Room, ValueMemory},
 };
 use crate::{
-    command::{Arguments, FilterEdit, Found, Run, WRONG_TYPE, Work, inside, replaces, turn_groups},
-    data::{FilterTurns, MemoryUnit, ServedMemory, Space, TOO_LONG, memory_write_failed},
+    command::{
+        Arguments, FilterEdit, Found, Run, WRONG_TYPE, Work, inside, new_keys, replaces,
+        reply_bytes, turn_groups,
+    },
+    data::{
+        FilterHome, FilterTurns, MemoryUnit, ServedMemory, Space, TOO_LONG, memory_write_failed,
+    },
     protocol::{Protocol, Reply},
     transaction::Calls,
 };
@@ -40,9 +45,10 @@ impl SeenFilters {
         space.home().map(|home| (space, home.shown()))
     }
 
-    /// Whether keys have become filters since.
+    /// Whether keys have become filters since, or are about to.
     fn are_more(&self) -> bool {
-        self.space.home().is_some_and(|home| home.shown() != self.shown)
+        let are_more = |home: &FilterHome| home.shown() != self.shown || home.has_reserved();
+        self.space.home().is_some_and(|home| are_more(home))
     }
 }
 
@@ -199,8 +205,10 @@ impl MemoryGroup {
             return false;
         };
         let is_named = self.requests[i].is_named;
-        let mut keys = found.command.keys.places(arguments.len()).map(|at| arguments.at(at));
-        keys.any(|key| space.filter(if is_named { inside(key) } else { key }).is_some())
+        let keys = found.command.keys.places(arguments.len()).map(|at| arguments.at(at));
+        let mut keys = keys.map(|key| if is_named { inside(key) } else { key });
+        let is_reserved = |key| space.home().is_some_and(|home| home.is_reserved(key));
+        keys.any(|key| space.filter(key).is_some() || is_reserved(key))
     }
 
     /// Returns the space of the keys of a request, if they may become filters.
@@ -233,8 +241,15 @@ impl MemoryGroup {
         let keys: Vec<&[u8]> = changes.iter().map(|(key, _)| *key).collect();
         let protocol = |i: usize| self.requests[first + i].protocol;
         let made = self.memory.change_many(&together, &keys, |i, slot| {
-            let start = output.len();
-            let is_changed = changes[i].1.make(slot, &mut Reply::new(output, protocol(i)));
+            let (start, (key, change)) = (output.len(), changes[i]);
+            let mut reply = Reply::new(output, protocol(i));
+            let is_changed = match self.check_unseen(first + i, key, change) {
+                Ok(()) => change.make(slot, &mut reply),
+                Err(error) => {
+                    reply.error(&error);
+                    false
+                }
+            };
             places[first + i] = start..output.len();
             is_changed
         });
@@ -246,6 +261,14 @@ impl MemoryGroup {
             }
         }
         true
+    }
+
+    /// Refuses to put a string where a filter is that the client does not see.
+    fn check_unseen(&self, i: usize, key: &[u8], change: Quick<'_>) -> Result<(), String> {
+        match self.requests[i].seen.is_some() || matches!(change, Quick::Delete) {
+            true => Ok(()),
+            false => self.memory.check_no_filter(key),
+        }
     }
 
     fn run_alone(&self, i: usize, resources: Resources<'_>, replies: &mut MemoryReplies) {
@@ -263,6 +286,8 @@ impl MemoryGroup {
     fn run_beside_filters(&self, i: usize, resources: Resources<'_>, replies: &mut MemoryReplies) {
         let (found, arguments) = self.command(i);
         let _turns = resources.turns.alone(turn_groups(found.command, &arguments));
+        let new_keys = new_keys(found.command, &arguments);
+        let _reserved = self.space_of(i).and_then(|space| space.reserve(new_keys));
         let alone = self.memory.begin_alone();
         self.run_one(i, self.space_of(i).cloned(), (&alone, resources.values), replies);
     }
@@ -278,7 +303,8 @@ impl MemoryGroup {
         let MemoryRequest { protocol, is_named, .. } = self.requests[i];
         let MemoryReplies { output, places, room } = replies;
         let start = output.len();
-        let unit = self.memory.unit(alone);
+        let mut unit = self.memory.unit(alone);
+        unit.set_sees_filters(self.requests[i].seen.is_some());
         let names = KeyNames { are_named: is_named, space };
         let mut reply = Reply::new(output, protocol);
         // Many commands return the value before: one without room for it changes nothing.
@@ -294,7 +320,7 @@ impl MemoryGroup {
     }
 }
 
-/// Returns the size of the value that a call reads first, in bytes.
+/// Returns the size of the value that a call reads first, or of its reply if that is longer, in bytes.
 fn old_bytes(
     unit: &MemoryUnit<'_>,
     (found, arguments): (Found, &Arguments<'_>),
@@ -303,6 +329,7 @@ fn old_bytes(
     let Some(at) = found.command.keys.places(arguments.len()).next() else { return 0 };
     let key = arguments.at(at);
     unit.size_before(if names.are_named { inside(key) } else { key })
+        .max(reply_bytes(found.command))
 }
 
 impl MemoryReplies {
@@ -353,12 +380,15 @@ pub(super) fn begin(
     calls.push(found.number, arguments);
     Box::new(move || {
         let mut output = Vec::new();
+        let (found, arguments) = calls.command(0);
+        let new_keys = new_keys(found.command, &arguments);
+        let _reserved = names.space.as_ref().and_then(|space| space.reserve(new_keys));
         let done = {
             let alone = memory.begin_alone();
             let mut reply = Reply::new(&mut output, protocol);
-            let (found, arguments) = calls.command(0);
-            let changed =
-                change_alone(memory.unit(&alone), (found, &arguments), &names, &mut reply);
+            let mut unit = memory.unit(&alone);
+            unit.set_sees_filters(names.see_filters());
+            let changed = change_alone(unit, (found, &arguments), &names, &mut reply);
             if !changed.as_ref().is_ok_and(FilterEdit::renames) {
                 // Only a new key of a filter must be visible before others put a string there.
                 drop(alone);
@@ -377,7 +407,7 @@ mod tests {
     use super::*;
     use crate::{
         command::{TABLE, word_places},
-        data::{FilterChange, FilterHome, MemorySettings},
+        data::{FilterChange, MemorySettings},
     };
     use hashfold::{Env, filter::FilterOptions, work::MemoryBudget};
     use std::path::Path;
@@ -402,7 +432,8 @@ mod tests {
             show();
             Ok(true)
         };
-        space.make_filter(key.as_bytes(), FilterOptions::exact(), show).unwrap();
+        let made = space.make_filter(key.as_bytes(), FilterOptions::exact(), show).unwrap();
+        made.keep().unwrap();
     }
 
     #[test]

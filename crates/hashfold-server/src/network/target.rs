@@ -110,6 +110,13 @@ impl Target {
         }
     }
 
+    /// Whether the keys may be filters, at least for some users.
+    pub(super) fn may_be_filters(&self) -> bool {
+        self.space_with_filters().is_some()
+            || self.map().is_some_and(|map| map.has_filters())
+            || self.memory().is_some_and(|memory| memory.has_filters())
+    }
+
     /// Returns the space, if its keys may be filters.
     pub(super) fn space_with_filters(&self) -> Option<&Arc<Space>> {
         self.space.as_ref().filter(|space| space.has_filters())

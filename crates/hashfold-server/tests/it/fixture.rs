@@ -12,7 +12,7 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     os::unix::fs::FileExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering::SeqCst},
     time::Duration,
 };
@@ -50,6 +50,13 @@ impl Home {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    /// Copies all files as they are now: what a crash of the process would leave.
+    pub(crate) fn copy(&self) -> Home {
+        let copy = tempfile::tempdir().unwrap();
+        copy_folder(self.0.path(), copy.path());
+        Home(copy)
     }
 
     /// Publishes a version of the store, whose values say which one.
@@ -124,6 +131,18 @@ impl Clock for Calendar {
 
     fn wait(&self, signal: &Signal, seen: u64, deadline: Duration) {
         SystemClock.wait(signal, seen, deadline);
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let path = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_folder(&entry.path(), &path),
+            false => _ = std::fs::copy(entry.path(), &path).unwrap(),
+        }
     }
 }
 

@@ -721,6 +721,7 @@ fn sketches_say_how_many_keys_are_in_both_and_how_sure_that_is() {
     let home = Home::new();
     let server = serve(&home, "");
     let mut client = Client::of(&server);
+    client.check("PFSELFTEST", "+OK");
     for (key, first) in [("a", 0), ("b", 2000)] {
         for start in (first..first + 3000).step_by(500) {
             let elements: Vec<String> = (start..start + 500).map(|i: u32| i.to_string()).collect();

@@ -329,6 +329,10 @@ impl Sequence<'_> {
             9 if self.below(4) == 0 => self.push(["SET", &one, "no sketch"]),
             9 => self.push(["DEL", &one]),
             10 if self.below(4) == 0 => self.push(["SETRANGE", &one, "20", "damage"]),
+            10 => {
+                let part = self.one(&["GETREG", "decode", "DECODE", "encoding", "TODENSE", "nope"]);
+                self.push(["PFDEBUG", &part, &one]);
+            }
             _ => self.push(["GET", &one]),
         }
     }
@@ -541,6 +545,12 @@ const MISTAKES: &[&str] = &[
     "PFADD k x",
     "PFCOUNT k",
     "PFMERGE k",
+    "PFDEBUG GETREG",
+    "PFDEBUG GETREG k",
+    "PFDEBUG nope k",
+    "PFDEBUG DECODE none",
+    "PFDEBUG GETREG k x",
+    "PFSELFTEST x",
     "RESTORE k 0",
     "OBJECT ENCODING",
     "OBJECT ENCODING a b",

@@ -14,6 +14,10 @@
 //! - No other source contradicts. Then the event is held. When [`HELD_STREAK`] successive events are ahead, time has
 //!   really passed: the clock moves to the earliest of them, and all that are held are handled. When an event comes before
 //!   that which is not ahead, those that are held had wrong times, and are refused.
+//!
+//! A live source may be alone, so that no other shows that its first times are wrong, or that they run away step by step.
+//! Hence an event of such a source is refused, too, if its time is later than that of the machine by more than the future
+//! that is allowed.
 
 use super::{checkpoint::VERSION_SOURCES, events::TIME_MS_MAX};
 use crate::{
@@ -37,6 +41,8 @@ pub(super) struct Arrival {
     pub(super) at_ms: i64,
     /// Whether the source ends with this batch.
     pub(super) is_last: bool,
+    /// Time of the machine's calendar then, in milliseconds since 1970.
+    pub(super) date_ms: i64,
     /// Whether events come while they happen, so that time that passes on the machine passes in the source.
     pub(super) is_live: bool,
 }
@@ -46,6 +52,8 @@ pub(super) struct Arrival {
 pub(super) struct ClockLimits {
     /// Maximum time by which an event can be ahead, in milliseconds.
     pub(super) ahead_ms: i64,
+    /// Maximum time by which an event of a live source can be after the date of the machine, in milliseconds.
+    pub(super) future_ms: i64,
     /// Time without events after which a source is not active, in milliseconds.
     pub(super) idle_ms: i64,
 }
@@ -112,6 +120,8 @@ struct Current {
     least_ms: Option<Option<i64>>,
     /// The latest time that an event can have as far as the other sources know.
     expected_ms: Option<i64>,
+    /// The latest time that an event can have by the calendar of the machine.
+    latest_ms: i64,
     /// Whether the last event of another source was not ahead.
     is_contradicted: bool,
 }
@@ -161,7 +171,11 @@ impl StreamClock {
         }
         self.taken_at_ms.get_or_insert(arrival.at_ms);
         self.began_at_ms.get_or_insert(arrival.at_ms);
-        self.current = Current { arrival, source, ..Current::default() };
+        let latest_ms = match arrival.is_live {
+            true => arrival.date_ms.saturating_add(self.limits.future_ms),
+            false => i64::MAX,
+        };
+        self.current = Current { arrival, source, latest_ms, ..Current::default() };
         self.compare();
     }
 
@@ -185,7 +199,12 @@ impl StreamClock {
     /// Decides about an event of the current batch, and moves the clock.
     #[inline]
     pub(super) fn admit(&mut self, time_ms: i64) -> Verdict {
-        let Current { arrival, source, expected_ms, is_contradicted, .. } = &mut self.current;
+        let Current { arrival, source, expected_ms, latest_ms, is_contradicted, .. } =
+            &mut self.current;
+        if time_ms > *latest_ms {
+            source.is_ahead = true;
+            return Verdict::Refused;
+        }
         let own_ms = arrival.expected_ms(source.watermark_ms, source.active_at_ms);
         let since_ms = self.taken_at_ms.unwrap_or(arrival.at_ms);
         let clock_ms = arrival.expected_ms(self.now_ms, since_ms);

@@ -51,6 +51,11 @@ pub struct PipelineOptions {
     /// are not. Without one, they are held: after 100 in a row, time has really passed, and they are summarised; if an event
     /// that is not ahead comes before, they are refused.
     pub ahead_ms_max: i64,
+    /// Maximum time by which an event of a live source can be after the [date](crate::work::Clock::unix_time) of the machine
+    /// when its batch is pushed, in milliseconds. Later events are refused and counted as those that are ahead, and move
+    /// nothing: so wrong times of a source that is alone make no event after them late. Batches with a position, such as
+    /// those of files, have no such limit.
+    pub future_ms_max: i64,
     /// Time without events after which a source that is [open](Input::open) holds the clock of the stream no longer, in
     /// milliseconds of the machine.
     pub idle_ms_max: i64,
@@ -76,6 +81,7 @@ impl Default for PipelineOptions {
             workers: 1,
             batches: BATCHES,
             ahead_ms_max: i64::MAX,
+            future_ms_max: i64::MAX,
             idle_ms_max: IDLE_MS,
             chains: Vec::new(),
             sources: 0,
@@ -368,7 +374,11 @@ fn check_count(what: &'static str, expected: usize, got: usize) -> Result<()> {
 
 /// Makes the clock, the counts of all events and those that are held, as in the checkpoint.
 fn head(options: &PipelineOptions, width: usize) -> Result<(StreamClock, Totals, Held)> {
-    let limits = ClockLimits { ahead_ms: options.ahead_ms_max, idle_ms: options.idle_ms_max };
+    let limits = ClockLimits {
+        ahead_ms: options.ahead_ms_max,
+        future_ms: options.future_ms_max,
+        idle_ms: options.idle_ms_max,
+    };
     let Some(Checkpoint { version, head, .. }) = &options.checkpoint else {
         return Ok((StreamClock::new(limits), Totals::default(), Held::new(width)));
     };

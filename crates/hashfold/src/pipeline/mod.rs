@@ -18,7 +18,7 @@
 //! events. The least watermark of the sources that are active is the clock of the stream. A window of a
 //! summary ends when the clock is past its end by the allowed lateness; events that come later are counted.
 //! A source whose times are too far ahead of those of the others is refused, and does not move the clock
-//! ([`PipelineOptions::ahead_ms_max`]). [`Window::run`] makes a run of a window.
+//! ([`PipelineOptions::ahead_ms_max`], [`PipelineOptions::future_ms_max`]). [`Window::run`] makes a run of a window.
 //!
 //! [`Pipeline::checkpoint`] returns the state behind all batches that were pushed, with the positions of their
 //! sources. A pipeline that starts with it continues as if it had never stopped.

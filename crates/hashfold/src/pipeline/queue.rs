@@ -14,7 +14,10 @@ use crate::{
     error::{Error, ErrorKind, Result},
     work::Clock,
 };
-use std::sync::{Arc, PoisonError, atomic::Ordering};
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
 /// A task for threads, in the order of the input.
 #[derive(Clone, Debug)]
@@ -211,11 +214,13 @@ impl Input {
 
     /// Returns whose batch is pushed now. To be called with the lock, so that time does not go back in the order of the input.
     fn arrival(&self, source: SourceId) -> Arrival {
-        Arrival { source: source.0, at_ms: self.now_ms(), is_last: false, is_live: true }
+        let date_ms = milliseconds(self.0.clock.unix_time());
+        let (source, at_ms) = (source.0, self.now_ms());
+        Arrival { source, at_ms, date_ms, is_last: false, is_live: true }
     }
 
     fn now_ms(&self) -> i64 {
-        i64::try_from(self.0.clock.now().as_millis()).unwrap_or(i64::MAX)
+        milliseconds(self.0.clock.now())
     }
 
     fn push_in(&self, order: &mut Order, batch: Batch) -> Result<()> {
@@ -278,4 +283,8 @@ impl Input {
     pub(super) fn queued(&self) -> usize {
         self.lock().items.as_ref().map_or(0, Sender::len)
     }
+}
+
+fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,8 +1,8 @@
 //! Sources with clocks of their own: slow ones, idle ones, ones that end, and ones whose clocks are wrong.
 
 use super::{
-    Aggregate, Column, Events, Field, FieldKind, Parser, Pipeline, PipelineOptions, RejectedSink,
-    Sink, SourceId, Stats, Summary, Value, Window,
+    Aggregate, Column, Events, Field, FieldKind, Parser, Pipeline, PipelineOptions, Position,
+    RejectedSink, Sink, SourceId, Stats, Summary, Value, Window,
 };
 use crate::{env::Env, error::Result, key::Seed, work::ManualClock};
 use std::{
@@ -75,6 +75,11 @@ struct Case {
 
 impl Case {
     fn new() -> Case {
+        Case::with(PipelineOptions::default())
+    }
+
+    /// Begins with these options, but for those that all cases have.
+    fn with(options: PipelineOptions) -> Case {
         let (clock, counts, refused) = (ManualClock::new(1), Counts::default(), Refused::default());
         let columns = vec![Column::new("count", Aggregate::Count)];
         let summary = Summary::new("users", columns).group_by(vec![0]).windows(1000, 0);
@@ -83,7 +88,7 @@ impl Case {
             idle_ms_max: IDLE_MS,
             rejected: Some(Box::new(refused.clone())),
             env: Env { clock: Arc::new(clock.clone()), ..Env::simulated(1) },
-            ..PipelineOptions::default()
+            ..options
         };
         let sinks: Vec<(Summary, Box<dyn Sink>)> =
             vec![(summary, Box::new(Collector(counts.clone())))];
@@ -286,4 +291,59 @@ fn events_that_are_held_at_the_end_are_summarised() {
     let counts = counts.lock().unwrap();
     let windows = [0, 50 * AHEAD_MS, 60 * AHEAD_MS];
     assert_eq!(counts.keys().map(|(start, _)| *start).collect::<Vec<_>>(), windows);
+}
+
+/// The date of the clock of these tests is 0 at the beginning.
+const FUTURE_MS: i64 = 5000;
+
+fn with_future() -> Case {
+    Case::with(PipelineOptions { future_ms_max: FUTURE_MS, ..PipelineOptions::default() })
+}
+
+/// Nothing else shows that the first times are wrong, however many they are.
+#[test]
+fn a_lone_sender_whose_first_times_are_wrong_is_refused_until_they_are_right() {
+    for count in [1, 99, 100, 1000] {
+        let case = with_future();
+        let lone = case.open();
+        case.push(lone, "wrong", (0..count).map(|i| WRONG_MS + i));
+        assert_eq!(case.stats().totals.held, 0);
+        case.push(lone, "good", (0..500).map(|i| i * 8));
+        case.push(lone, "wrong", [WRONG_MS]);
+        case.push(lone, "good", (0..100).map(|i| 4000 + i * 8));
+        assert_eq!(case.windows(), 4);
+        assert_eq!(case.end(), [600, 0, count as u64 + 1]);
+    }
+}
+
+/// Each time is ahead of that before by less than what is allowed.
+#[test]
+fn times_that_run_away_step_by_step_are_refused_where_the_machine_is_too_far_behind() {
+    let case = with_future();
+    let lone = case.open();
+    case.push(lone, "lone", (0..20).map(|i| i * 1000));
+    let last = FUTURE_MS / 1000;
+    assert_eq!((case.windows(), case.stats().totals.ahead), (last as u64, 19 - last as u64));
+    // The machine's time passes, and what was in the future is not any more.
+    case.wait(15_000);
+    case.push(lone, "lone", (last + 1..21).map(|i| i * 1000));
+    assert_eq!(case.end(), [21, 0, 19 - last as u64]);
+}
+
+#[test]
+fn times_of_files_are_not_compared_with_those_of_the_machine() {
+    let options = PipelineOptions { sources: 1, future_ms_max: FUTURE_MS, ..Default::default() };
+    let case = Case::with(options);
+    let input = case.pipeline.input();
+    let mut batch = input.batch().unwrap();
+    batch.push(format!("{WRONG_MS} file").as_bytes());
+    input.push(batch, Some((0, Position::default()))).unwrap();
+    assert_eq!(case.end(), [1, 0, 0]);
+    // Without a position, they come while they happen.
+    let case = with_future();
+    let input = case.pipeline.input();
+    let mut batch = input.batch().unwrap();
+    batch.push(format!("{WRONG_MS} live").as_bytes());
+    input.push(batch, None).unwrap();
+    assert_eq!(case.end(), [0, 0, 1]);
 }

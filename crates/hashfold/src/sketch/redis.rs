@@ -252,6 +252,34 @@ impl RedisHll {
         }
     }
 
+    /// Makes the sketch dense. Returns whether it was not.
+    ///
+    /// # Errors
+    /// `Field` if the sketch is damaged.
+    pub fn make_dense(&mut self) -> Result<bool> {
+        let was_sparse = !self.is_dense();
+        self.spread()?;
+        Ok(was_sparse)
+    }
+
+    /// Returns the operations of a sparse sketch as text, in the form of `PFDEBUG DECODE`: `z:N` and `Z:N` are zeros in one and two
+    /// bytes, `v:V,N` registers with the value V. `None` if the sketch is dense.
+    pub fn operations(&self) -> Option<String> {
+        if self.is_dense() {
+            return None;
+        }
+        let (mut text, mut rest) = (Vec::new(), &self.0[HEAD_SIZE..]);
+        while let Some((operation, size)) = Operation::decode(rest) {
+            text.push(match (operation, size) {
+                (Operation::Zeros(count), 1) => format!("z:{count}"),
+                (Operation::Zeros(count), _) => format!("Z:{count}"),
+                (Operation::Same(value, count), _) => format!("v:{value},{count}"),
+            });
+            rest = &rest[size..];
+        }
+        Some(text.join(" "))
+    }
+
     /// Makes the sketch dense.
     fn spread(&mut self) -> Result<()> {
         if !self.is_dense() {

@@ -2,10 +2,12 @@
 //!
 //! A sender on the same machine sends as fast as it can, for a time that is chosen: first to a reader that throws all
 //! away, which is the rate that the sender itself can reach, then to summaries with each number of workers. The counts
-//! of all groups in all windows are compared with those of the sender before a rate is printed.
+//! of all groups in all windows are compared with those of the sender before a rate is printed. Last, rsyslogd is the
+//! sender, if it is installed.
 
 mod check;
 mod events;
+mod rsyslog;
 mod stalled;
 
 use self::events::{Block, Kind, Sent, V1, V2};
@@ -68,6 +70,9 @@ fn measure(bench: &PipelineBench, report: &Report, kind: &Kind, folder: &Path) -
     report.add(&name, rate, "events/s", sent.events, sent.bytes);
     for workers in &bench.workers {
         block = over_tcp(bench, report, kind, block, (*workers, folder))?;
+    }
+    if !rsyslog::measure(bench, report, kind, &mut block, folder)? {
+        eprintln!("skipped: {} events that rsyslogd sends, which is not installed", kind.name);
     }
     stalled::measure(bench, report, kind, block, folder)
 }

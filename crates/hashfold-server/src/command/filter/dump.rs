@@ -80,9 +80,10 @@ pub(super) fn load_chunk(call: &mut Call<'_, '_>, duplicates: Duplicates) -> Res
             return Err(making_failed(MakeError::Exists));
         }
         let (key, piece) = (&target.key, (iterator, &bytes[..]));
-        let admit = |show: &mut dyn FnMut()| target.admit(show);
+        let views = target.views();
+        let admit = |show: &mut dyn FnMut()| target.admit(&views, show);
         let loaded = target.space.load_filter(key, duplicates, piece, now, &admit);
-        loaded.map_err(|error| match error {
+        let loaded = loaded.map_err(|error| match error {
             LoadError::BadPiece => words.bad_piece.to_owned(),
             LoadError::NotNext => words.not_next.to_owned(),
             LoadError::Busy => "ERR another connection loads a piece of this filter".to_owned(),
@@ -90,7 +91,8 @@ pub(super) fn load_chunk(call: &mut Call<'_, '_>, duplicates: Duplicates) -> Res
                 format!("OOM {count} filters are being loaded, the largest number that is accepted")
             }
             LoadError::Make(error) => making_failed(error),
-        })
+        })?;
+        loaded.map_or(Ok(()), |new| target.keep(new, &views).map(drop))
     };
     Ok(job(load, |(), reply| reply.simple("OK")))
 }

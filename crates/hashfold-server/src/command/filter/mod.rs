@@ -15,8 +15,9 @@ use super::{
     entry::{Call, Work},
 };
 use crate::{
-    data::{Duplicates, FilterKey, MakeError, Space, View, gone},
+    data::{DataSet, Duplicates, FilterKey, MakeError, NewFilter, NoPuts, Space, View, gone},
     protocol::Reply,
+    transaction::{Pins, UnkeptFilter},
 };
 use hashfold::{Error, ErrorKind, filter::FilterOptions};
 use std::sync::Arc;
@@ -29,8 +30,8 @@ struct Target {
     space: Arc<Space>,
     /// The data in which the key may be a string, or the error reply if there are none yet.
     view: Result<Option<Arc<View>>, String>,
-    /// Whether the command is one of a transaction beside which nothing runs on these data, which are in memory.
-    is_alone: bool,
+    /// What the transaction has read and changed, if the command is in one.
+    pins: Option<Pins>,
     key: Vec<u8>,
     duplicates: Duplicates,
 }
@@ -38,13 +39,10 @@ struct Target {
 impl Target {
     fn of(call: &Call<'_, '_>, duplicates: Duplicates) -> Result<Target, String> {
         let space = call.session.space().cloned().ok_or("NOAUTH Authentication required.")?;
-        check_served(&space, call.arguments.at(1))?;
-        let view = call.session.view();
-        let is_alone = match (&view, &call.session.pins) {
-            (Ok(Some(view)), Some(pins)) => pins.is_alone(view),
-            _ => false,
-        };
-        Ok(Target { space, view, is_alone, key: call.arguments.at(1).to_vec(), duplicates })
+        let key = call.arguments.at(1);
+        check_served(&space, key)?;
+        let (view, pins) = (call.session.view(), call.session.pins.clone());
+        Ok(Target { space, view, pins, key: key.to_vec(), duplicates })
     }
 
     /// Returns the filter, if there is one.
@@ -93,16 +91,33 @@ impl Target {
         view.has_key(&self.key).map_err(|error| failed(&error))
     }
 
-    /// Calls `show` at a moment at which the key is no string and none is put, unless it is one. Returns whether it has
-    /// called it.
-    fn admit(&self, show: &mut dyn FnMut()) -> hashfold::Result<bool> {
-        match &self.view {
-            Ok(Some(view)) => view.act_unless_string(&self.key, self.is_alone, show),
-            Ok(None) | Err(_) => {
-                show();
-                Ok(true)
+    /// Returns the data in which the key may be a string, those in memory first: the user's, and those of all other users
+    /// who see the filters.
+    fn views(&self) -> Vec<Arc<View>> {
+        let own = self.view.as_ref().ok().cloned().flatten();
+        let beside = self.space.home().map_or(Vec::new(), |home| home.beside());
+        let shown = |data: &Arc<DataSet>| self.pins.as_ref().and_then(|pins| pins.shown(data));
+        let others = beside.iter().filter_map(|data| shown(data).or_else(|| data.view()));
+        let is_own = |view: &View| own.as_ref().is_some_and(|own| own.shows_data_of(view));
+        let others: Vec<Arc<View>> = others.filter(|view| !is_own(view)).collect();
+        let mut all: Vec<Arc<View>> = own.iter().cloned().chain(others).collect();
+        all.sort_by_key(|view| view.memory_address());
+        all
+    }
+
+    /// Calls `show` at a moment at which the key is no string in any of these data and none is put, unless it is one.
+    /// Returns whether it has called it.
+    fn admit(&self, views: &[Arc<View>], show: &mut dyn FnMut()) -> hashfold::Result<bool> {
+        let is_alone = |view: &View| self.pins.as_ref().is_some_and(|pins| pins.is_alone(view));
+        let changing = views.iter().filter(|view| !is_alone(view));
+        let _no_puts: Vec<NoPuts<'_>> = changing.map(|view| view.without_puts()).collect();
+        for view in views {
+            if view.has_key(&self.key)? {
+                return Ok(false);
             }
         }
+        show();
+        Ok(true)
     }
 
     /// Makes the filter.
@@ -110,8 +125,25 @@ impl Target {
     /// # Errors
     /// The reply: there is one, the key is a string, or none can be made.
     fn make(&self, options: FilterOptions) -> Result<Arc<FilterKey>, String> {
-        let made = self.space.make_filter(&self.key, options, &|show| self.admit(show));
-        made.map_err(making_failed)
+        let views = self.views();
+        let admit = |show: &mut dyn FnMut()| self.admit(&views, show);
+        let made = self.space.make_filter(&self.key, options, &admit);
+        self.keep(made.map_err(making_failed)?, &views)
+    }
+
+    /// Makes a new filter durable, after the absence of a string of its key: at once, or with the changes of a transaction.
+    ///
+    /// # Errors
+    /// The reply: that cannot be written, and the filter is removed.
+    fn keep(&self, new: NewFilter, views: &[Arc<View>]) -> Result<Arc<FilterKey>, String> {
+        let is_changed = views.iter().any(|view| view.has_change(&self.key));
+        let filter = new.filter().clone();
+        let unkept = UnkeptFilter { filter: new, views: views.to_vec() };
+        match self.pins.as_ref().filter(|_| is_changed) {
+            Some(pins) => pins.unkept().push(unkept),
+            None => _ = unkept.keep().map_err(|error| failed(&error))?,
+        }
+        Ok(filter)
     }
 }
 

@@ -1,6 +1,10 @@
 //! The filters of a home, and how they are made.
 
-use super::names::{FilterNames, name_of};
+use super::{
+    beside::Beside,
+    names::{FilterNames, Listed, name_of},
+    new_filter::NewFilter,
+};
 use crate::data::{
     filter::{Duplicates, FilterKey},
     load::{LoadError, Loaded, Loads, Site, decode},
@@ -25,7 +29,7 @@ use std::{
 };
 
 /// Maximum number of filters that clients make: each takes its memory.
-const FILTERS_MAX: usize = 256;
+pub(super) const FILTERS_MAX: usize = if cfg!(test) { 4 } else { 256 };
 
 /// Filters by key.
 pub(super) type Filters = BTreeMap<Vec<u8>, Arc<FilterKey>>;
@@ -58,6 +62,20 @@ pub(crate) struct FilterHome {
     loads: Loads,
     /// Milliseconds since 1970 at the last look at the clock: they never go back.
     now_ms: AtomicU64,
+    pub(super) beside: Beside,
+}
+
+/// The making of a filter, from its folder on until it is visible, or will not be: also after a panic.
+struct Making<'a> {
+    home: &'a FilterHome,
+    key: &'a [u8],
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.home.lock().making.retain(|it| it != self.key);
+        self.home.is_made.notify_all();
+    }
 }
 
 /// What is changed by one thread at a time.
@@ -132,6 +150,7 @@ impl FilterHome {
             sweeping: Mutex::default(),
             loads: Loads::new(),
             now_ms: AtomicU64::new(0),
+            beside: Beside::default(),
         }
     }
 
@@ -159,30 +178,36 @@ impl FilterHome {
     /// # Errors
     /// The key is a filter or a string, or the filter cannot be made.
     pub(crate) fn make(
-        &self,
+        self: &Arc<Self>,
         key: &[u8],
         options: FilterOptions,
         admit: Admit<'_>,
-    ) -> Result<Arc<FilterKey>, MakeError> {
-        let is_being_made = |state: &mut State| state.making.iter().any(|it| it == key);
-        let state = self.is_made.wait_while(self.lock(), is_being_made);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+    ) -> Result<NewFilter, MakeError> {
+        let mut state = self.lock_to_make(key);
         if self.is_loading(key) {
             return Err(MakeError::Loading);
         }
         self.remove_expired(&mut state)?;
-        self.check_room(key, state.making.len())?;
+        self.check_room(key, &state)?;
         let options = options.env(self.env.clone()).memory_bytes(self.memory_bytes).wal(true);
         let reserved = self.memory.reserve(self.memory_bytes as u64)?;
         let folder = self.claim(&mut state, key)?;
         let filter = FilterKey::create(key, &folder, options, (&self.memory, reserved))?;
-        self.register(&mut state, &filter)?;
+        let _making = self.begin_making(state, key);
+        self.show(NewFilter::new(self, filter, folder), admit)
+    }
+
+    /// Waits until no filter of this key is being made.
+    fn lock_to_make(&self, key: &[u8]) -> MutexGuard<'_, State> {
+        let is_being_made = |state: &mut State| state.making.iter().any(|it| it == key);
+        let state = self.is_made.wait_while(self.lock(), is_being_made);
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps others from making a filter of this key as long as the result exists.
+    fn begin_making<'a>(&'a self, mut state: MutexGuard<'_, State>, key: &'a [u8]) -> Making<'a> {
         state.making.push(key.to_vec());
-        drop(state);
-        let shown = self.show(filter, admit);
-        self.lock().making.retain(|it| it != key);
-        self.is_made.notify_all();
-        shown
+        Making { home: self, key }
     }
 
     /// Returns the number of times that keys have become filters.
@@ -201,67 +226,59 @@ impl FilterHome {
     }
 
     /// Refuses a filter whose name is taken, or for which there is no room beside those that are being made.
-    fn check_room(&self, key: &[u8], making: usize) -> Result<(), MakeError> {
+    fn check_room(&self, key: &[u8], state: &State) -> Result<(), MakeError> {
         if self.filter(key).is_some() {
             return Err(MakeError::Exists);
         }
         let others = self.loads.count() - usize::from(self.is_loading(key));
+        // One that is visible already counts once.
+        let making = state.making.iter().filter(|key| self.filter(key).is_none()).count();
         match self.filters().len() + others + making < FILTERS_MAX {
             true => Ok(()),
             false => Err(MakeError::TooMany(FILTERS_MAX)),
         }
     }
 
-    /// Chooses the folder of a new filter: the one of its name, or the next free one with a number if another
-    /// filter is there, or files that are to be removed. A crash leaves no filter in it until it is added.
+    /// Chooses the folder of a new filter, and lists it as one to be removed: a crash leaves no filter in it until it is
+    /// kept.
     fn claim(&self, state: &mut State, key: &[u8]) -> Result<Arc<Path>, Error> {
-        if state.is_doubtful {
-            // The device may have an entry of the folder that is chosen here.
-            let names = state.names.clone();
-            self.publish(state, names)?;
-        }
+        let name = self.free_name(state, key)?;
+        let mut names = state.names.clone();
+        names.remove(&name);
+        self.publish(state, names)?;
+        Ok(state.claim(self.folder.join(name)))
+    }
+
+    /// Returns the name of a folder for a new filter: the one of its key, or the next free one with a number if another
+    /// filter is there, or files that are to be removed.
+    fn free_name(&self, state: &State, key: &[u8]) -> Result<String, Error> {
         let base = name_of(key);
         let used: Vec<PathBuf> =
             self.read().values().map(|filter| filter.folder().to_owned()).collect();
-        let is_taken = |state: &State, name: &str| {
+        let is_taken = |name: &str| {
             let path = self.folder.join(name);
             state.names.has(name) || state.is_claimed(&path) || used.contains(&path)
         };
-        if !is_taken(state, &base) {
-            return Ok(state.claim(self.folder.join(base)));
+        if !is_taken(&base) {
+            return Ok(base);
         }
         let mut number = 1;
         loop {
             let name = format!("{base}.{number}");
-            let path = self.folder.join(&name);
-            if !is_taken(state, &name) && !self.env.disk.exists(&path)? {
-                let mut names = state.names.clone();
-                names.remove(&name);
-                self.publish(state, names)?;
-                return Ok(state.claim(path));
+            if !is_taken(&name) && !self.env.disk.exists(&self.folder.join(&name))? {
+                return Ok(name);
             }
             number += 1;
         }
     }
 
-    /// Gives the folder of a new filter its key.
-    fn register(&self, state: &mut State, filter: &FilterKey) -> Result<(), Error> {
-        let folder = folder_name(filter);
-        if !state.names.has(&folder) {
-            return Ok(());
-        }
-        let mut names = state.names.clone();
-        names.set(&folder, filter.key(), None);
-        self.publish(state, names)
-    }
-
     /// Makes a new filter one that clients see, or removes it.
-    fn show(&self, filter: FilterKey, admit: Admit<'_>) -> Result<Arc<FilterKey>, MakeError> {
-        let filter = Arc::new(filter);
+    fn show(&self, new: NewFilter, admit: Admit<'_>) -> Result<NewFilter, MakeError> {
         let mut is_shown = false;
         let admitted = admit(&mut || {
             // Without the lock of the state: others write files under it, and the data would wait for them.
             let mut filters = self.write();
+            let filter = new.filter();
             // Another connection may have loaded one of this name.
             if !filters.contains_key(filter.key()) {
                 filters.insert(filter.key().to_vec(), filter.clone());
@@ -269,47 +286,63 @@ impl FilterHome {
                 is_shown = true;
             }
         });
-        let refused = match admitted {
-            Ok(true) if is_shown => return Ok(filter),
-            Ok(true) => MakeError::Exists,
-            Ok(false) => MakeError::IsString,
-            Err(error) => MakeError::Failed(error),
-        };
-        let mut state = self.lock();
-        let mut names = state.names.clone();
-        names.remove(&folder_name(&filter));
-        filter.retire();
-        if self.publish(&mut state, names.clone()).is_err() {
-            state.names = names;
+        match admitted {
+            Ok(true) if is_shown => Ok(new),
+            Ok(true) => Err(MakeError::Exists),
+            Ok(false) => Err(MakeError::IsString),
+            Err(error) => Err(MakeError::Failed(error)),
         }
-        Err(refused)
+    }
+
+    /// Makes it durable that a filter is one which clients see.
+    ///
+    /// # Errors
+    /// Errors of writing.
+    pub(super) fn keep(&self, filter: &Arc<FilterKey>) -> Result<(), Error> {
+        let mut state = self.lock();
+        let folder = folder_name(filter);
+        let is_shown = self.read().get(filter.key()).is_some_and(|it| Arc::ptr_eq(it, filter));
+        // Who has changed the filter meanwhile has written what it is.
+        if !is_shown || state.names.get(&folder) != Some(&Listed::Removed) {
+            return Ok(());
+        }
+        let mut names = state.names.clone();
+        names.set(&folder, filter.key(), filter.expires_at());
+        self.publish(&mut state, names)
+    }
+
+    /// Removes a filter that is not kept. Its folder is listed as one to be removed.
+    pub(super) fn take_back(&self, filter: &Arc<FilterKey>) {
+        let mut filters = self.write();
+        if filters.get(filter.key()).is_some_and(|it| Arc::ptr_eq(it, filter)) {
+            filters.remove(filter.key());
+        }
+        drop(filters);
+        filter.retire();
     }
 
     /// Takes a piece of a filter that is loaded. The last piece makes the filter, which becomes visible when `admit` says
-    /// so.
+    /// so, and is returned.
     ///
     /// # Errors
     /// The key is a filter or a string, the filter cannot be made, or the piece is not the next one.
     pub(crate) fn load(
-        &self,
+        self: &Arc<Self>,
         key: &[u8],
         duplicates: Duplicates,
         (iterator, bytes): (i64, &[u8]),
         now: Duration,
         admit: Admit<'_>,
-    ) -> Result<(), LoadError> {
+    ) -> Result<Option<NewFilter>, LoadError> {
         let (piece, sum) = decode(iterator, bytes)?;
         let is_counted = piece.of.mode == Mode::Multiset;
         if is_counted != (duplicates == Duplicates::Counted) {
             return Err(LoadError::BadPiece);
         }
-        let making = self.lock().making.len();
-        self.check_room(key, making).map_err(LoadError::Make)?;
+        self.check_room(key, &self.lock()).map_err(LoadError::Make)?;
         let site = || self.site(key);
-        match self.loads.take(key, (piece, sum), &site, now)? {
-            Some(loaded) => self.add_loaded(key, loaded, admit),
-            None => Ok(()),
-        }
+        let loaded = self.loads.take(key, (piece, sum), &site, now)?;
+        loaded.map(|loaded| self.add_loaded(key, loaded, admit)).transpose()
     }
 
     /// Chooses where a filter is built from pieces.
@@ -324,15 +357,19 @@ impl FilterHome {
         })
     }
 
-    fn add_loaded(&self, key: &[u8], loaded: Loaded, admit: Admit<'_>) -> Result<(), LoadError> {
+    fn add_loaded(
+        self: &Arc<Self>,
+        key: &[u8],
+        loaded: Loaded,
+        admit: Admit<'_>,
+    ) -> Result<NewFilter, LoadError> {
         let Loaded { filter, memory, folder } = loaded;
         let filter = FilterKey::of(key, &folder, filter, (&self.memory, memory));
-        let mut state = self.lock();
+        let new = NewFilter::new(self, filter, folder);
+        let mut state = self.lock_to_make(key);
         self.remove_expired(&mut state)?;
-        self.register(&mut state, &filter)?;
-        drop(state);
-        self.show(filter, admit).map_err(LoadError::Make)?;
-        Ok(())
+        let _making = self.begin_making(state, key);
+        self.show(new, admit).map_err(LoadError::Make)
     }
 
     /// Makes other names the current ones. After an error, the names from before count, and are written again

@@ -1,6 +1,6 @@
 //! Homes on a disk that loses power or refuses calls, at each operation in turn.
 
-use super::{Admit, FilterChange, FilterHome, MakeError};
+use super::{Admit, FilterChange, FilterHome, MakeError, NewFilter, filter_home::FILTERS_MAX};
 use crate::data::filter::FilterKey;
 use hashfold::{
     Env, Error,
@@ -8,7 +8,13 @@ use hashfold::{
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     work::{ManualClock, MemoryBudget},
 };
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 const MEMORY_BYTES: usize = 16 << 20;
 const FOLDER: &str = "made";
@@ -32,10 +38,10 @@ impl Scene {
         Scene { disk, clock: ManualClock::new(1), memory: MemoryBudget::unlimited() }
     }
 
-    fn open(&self) -> Result<FilterHome, Error> {
+    fn open(&self) -> Result<Arc<FilterHome>, Error> {
         let (disk, clock) = (Arc::new(self.disk.clone()), Arc::new(self.clock.clone()));
         let env = Env { disk, clock, ..Env::simulated(1) };
-        FilterHome::open(&env, Path::new(FOLDER), MEMORY_BYTES, &self.memory)
+        FilterHome::open(&env, Path::new(FOLDER), MEMORY_BYTES, &self.memory).map(Arc::new)
     }
 
     /// Returns the folders of the home.
@@ -47,8 +53,8 @@ impl Scene {
 }
 
 /// Makes a filter that has its first name.
-fn make(home: &FilterHome, key: &str) -> Result<Arc<FilterKey>, MakeError> {
-    let filter = home.make(key.as_bytes(), FilterOptions::exact(), ADMIT)?;
+fn make(home: &Arc<FilterHome>, key: &str) -> Result<Arc<FilterKey>, MakeError> {
+    let filter = home.make(key.as_bytes(), FilterOptions::exact(), ADMIT)?.keep()?;
     let filled = filter.change(|filter| filter.insert(key)).and_then(|()| filter.sync());
     filled.map_err(MakeError::Failed)?;
     Ok(filter)
@@ -92,7 +98,7 @@ fn with_two() -> MemoryDisk {
     let scene = Scene::new(&MemoryDisk::default(), FaultPlan::default());
     let home = scene.open().unwrap();
     make(&home, "a").unwrap();
-    let other = home.make(b"x", FilterOptions::exact(), ADMIT).unwrap();
+    let other = home.make(b"x", FilterOptions::exact(), ADMIT).unwrap().keep().unwrap();
     other.change(|filter| filter.insert("b")).unwrap();
     home.apply(&[rename("x", "b")]).unwrap();
     drop((home, other));
@@ -102,7 +108,7 @@ fn with_two() -> MemoryDisk {
 /// Cuts the power at each operation of `script` in turn. After each, the home opens, has one of the states that are
 /// allowed and no other folders, and can be used.
 #[track_caller]
-fn check_crashes(script: &dyn Fn(&FilterHome, &ManualClock), allowed: &[Shown]) {
+fn check_crashes(script: &dyn Fn(&Arc<FilterHome>, &ManualClock), allowed: &[Shown]) {
     let start = with_two();
     for operation in 0.. {
         let scene = Scene::new(&start, Fault::PowerCut { operation });
@@ -133,7 +139,7 @@ const BOTH: [(&str, &str, Option<u64>); 2] = [("a", "a", None), ("b", "b", None)
 
 #[test]
 fn filters_are_removed_together_whenever_the_power_fails() {
-    let script = |home: &FilterHome, _: &ManualClock| {
+    let script = |home: &Arc<FilterHome>, _: &ManualClock| {
         let _ = home.apply(&[remove("a"), remove("b")]);
         home.sweep();
     };
@@ -142,20 +148,68 @@ fn filters_are_removed_together_whenever_the_power_fails() {
 
 #[test]
 fn a_filter_that_is_removed_and_made_again_is_never_a_mixture() {
-    let script = |home: &FilterHome, _: &ManualClock| {
+    let script = |home: &Arc<FilterHome>, _: &ManualClock| {
         if home.apply(&[remove("a")]).is_ok() {
             let made = home.make(b"a", FilterOptions::exact(), ADMIT);
             home.sweep();
-            drop(made);
+            drop(made.map(NewFilter::keep));
         }
     };
     let (gone, empty) = (shown(&BOTH[1..]), [("a", "", None), BOTH[1]]);
     check_crashes(&script, &[shown(&BOTH), gone, shown(&empty)]);
 }
 
+/// Whatever becomes of the string meanwhile: the filter is not there after a crash until it is kept.
+#[test]
+fn a_filter_that_is_refused_or_given_up_is_gone_whenever_the_power_fails() {
+    let refused: Admit<'_> = &|_| Ok(false);
+    for admit in [refused, ADMIT] {
+        let script = |home: &Arc<FilterHome>, _: &ManualClock| {
+            drop(home.make(b"c", FilterOptions::exact(), admit));
+            assert!(home.filter(b"c").is_none());
+            home.sweep();
+        };
+        check_crashes(&script, &[shown(&BOTH)]);
+    }
+}
+
+#[test]
+fn a_filter_is_there_from_the_moment_at_which_it_is_kept() {
+    let script = |home: &Arc<FilterHome>, _: &ManualClock| {
+        drop(home.make(b"c", FilterOptions::exact(), ADMIT).map(NewFilter::keep));
+    };
+    let with_new = shown(&[BOTH[0], BOTH[1], ("c", "", None)]);
+    check_crashes(&script, &[shown(&BOTH), with_new.clone()]);
+    let scene = Scene::new(&with_two(), FaultPlan::default());
+    let home = scene.open().unwrap();
+    home.make(b"c", FilterOptions::exact(), ADMIT).unwrap().keep().unwrap();
+    let after = Scene::new(&scene.disk.after_power_cut(1), FaultPlan::default());
+    assert_eq!(show(&after.open().unwrap()), with_new);
+}
+
+/// Renaming and expiring say what a new filter is, before who has made it does.
+#[test]
+fn a_new_filter_that_others_change_is_what_they_have_made_of_it() {
+    let scene = Scene::new(&MemoryDisk::default(), FaultPlan::default());
+    let home = scene.open().unwrap();
+    for (change, left) in [
+        (rename("a", "b"), shown(&[("b", "", None)])),
+        (expire("a", 100), shown(&[("a", "", Some(100))])),
+        (remove("a"), shown(&[])),
+    ] {
+        let new = home.make(b"a", FilterOptions::exact(), ADMIT).unwrap();
+        home.apply(&[change]).unwrap();
+        new.keep().unwrap();
+        assert_eq!(show(&home), left);
+        let after = Scene::new(&scene.disk.after_power_cut(1), FaultPlan::default());
+        assert_eq!(show(&after.open().unwrap()), left);
+        home.apply(&[remove("a"), remove("b")]).unwrap();
+    }
+}
+
 #[test]
 fn a_filter_is_renamed_over_another_one_whenever_the_power_fails() {
-    let script = |home: &FilterHome, _: &ManualClock| {
+    let script = |home: &Arc<FilterHome>, _: &ManualClock| {
         let _ = home.apply(&[rename("a", "b")]);
         home.sweep();
     };
@@ -164,7 +218,7 @@ fn a_filter_is_renamed_over_another_one_whenever_the_power_fails() {
 
 #[test]
 fn a_filter_that_expires_is_whole_or_gone_whenever_the_power_fails() {
-    let script = |home: &FilterHome, clock: &ManualClock| {
+    let script = |home: &Arc<FilterHome>, clock: &ManualClock| {
         let _ = home.apply(&[expire("a", 100)]);
         clock.advance(Duration::from_millis(100));
         assert!(home.filter(b"a").is_none_or(|filter| filter.expires_at().is_none()));
@@ -251,4 +305,33 @@ fn a_filter_that_has_expired_gives_its_name_and_its_place_back() {
     scene.clock.advance(Duration::from_millis(10));
     let home = scene.open().unwrap();
     assert!(home.filters().is_empty() && scene.folders().is_empty());
+}
+
+#[test]
+fn a_key_whose_admission_panics_can_be_made_again() {
+    let scene = Scene::new(&MemoryDisk::default(), FaultPlan::default());
+    let home = scene.open().unwrap();
+    let panics: Admit<'_> = &|_| panic!("expected");
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        drop(home.make(b"a", FilterOptions::exact(), panics));
+    }));
+    assert!(made.is_err());
+    make(&home, "a").unwrap();
+    assert_eq!(show(&home), shown(&[("a", "a", None)]));
+}
+
+#[test]
+fn a_filter_that_has_just_become_visible_counts_once() {
+    let scene = Scene::new(&MemoryDisk::default(), FaultPlan::default());
+    let home = scene.open().unwrap();
+    let others = FILTERS_MAX - 2;
+    (0..others).for_each(|i| _ = make(&home, &i.to_string()).unwrap());
+    let admit: Admit<'_> = &|show| {
+        show();
+        make(&home, "last").unwrap();
+        Ok(true)
+    };
+    let _made = home.make(b"a", FilterOptions::exact(), admit).unwrap();
+    assert_eq!(home.filters().len(), FILTERS_MAX);
+    assert!(matches!(make(&home, "more"), Err(MakeError::TooMany(FILTERS_MAX))));
 }

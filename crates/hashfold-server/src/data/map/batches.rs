@@ -5,7 +5,9 @@
 //!  makers of filters ──────────── between: is the key a string? ─ the filter is visible ─ dropped ──┴→ in turn
 //! ```
 //!
-//! So no key of the map becomes both; a filter that clients of another data set make is not looked at. The map's thread pauses its batch while it waits for the turns of filters, which makers hold.
+//! So no key of the map becomes both: makers wait for all data sets of users who see the filter. The map's thread pauses its
+//! batch while it waits for the turns of filters, which makers hold. A maker waits for data sets in memory first; so what
+//! a maker between two batches waits for is only the end of batches of other maps, which wait for no maker.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

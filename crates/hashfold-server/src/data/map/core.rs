@@ -1,7 +1,8 @@
 //! What the threads of a map share.
 
 use super::{batches::Batches, watch::Watches};
-use crate::config::MapDurability;
+use crate::{config::MapDurability, data::home::FilterHome};
+use arc_swap::ArcSwapOption;
 use hashfold::{Error, ErrorClass, ErrorKind, Result, io::Access, map::Map, work::Clock};
 use hashfold_rows::Form;
 use std::sync::{
@@ -41,6 +42,8 @@ pub(super) struct Core {
     /// Held by each batch, and by filters while they become visible.
     pub(super) batches: Batches,
     pub(super) watches: Watches,
+    /// The filters of which the keys of the map are none.
+    pub(super) filters: ArcSwapOption<FilterHome>,
     /// Why changes cannot be made durable, as long as they cannot.
     pub(super) sync_error: Mutex<Option<String>>,
     /// Milliseconds since 1970 at the last look at the clock: they never go back.

@@ -7,7 +7,8 @@ use super::{
     state::Unit,
     watch::{Watch, Watches},
 };
-use crate::config::MapDurability;
+use crate::{config::MapDurability, data::home::FilterHome};
+use arc_swap::ArcSwapOption;
 use hashfold::{
     Env, KeyHash, Result,
     map::{Durability, Expiring, Map, MapOptions},
@@ -68,6 +69,7 @@ impl ServedMap {
             gate: RwLock::default(),
             batches: Batches::default(),
             watches: Watches::default(),
+            filters: ArcSwapOption::empty(),
             sync_error: Mutex::default(),
             now_ms: AtomicU64::new(0),
         });
@@ -109,6 +111,16 @@ impl ServedMap {
     /// Whether a unit is one of this map.
     pub(crate) fn has_unit(&self, unit: &Unit<'_>) -> bool {
         unit.is_of(&self.core)
+    }
+
+    /// Sets the filters of which the keys of the map are none.
+    pub(crate) fn set_filters(&self, home: Option<Arc<FilterHome>>) {
+        self.core.filters.store(home);
+    }
+
+    /// Whether keys of the map may be filters, at least for some users.
+    pub(crate) fn has_filters(&self) -> bool {
+        self.core.filters.load().is_some()
     }
 
     /// Returns why clients may not change the map, if they may not.

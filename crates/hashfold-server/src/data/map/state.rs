@@ -6,6 +6,7 @@ use super::{
     expiries::Expiries,
     watch::{Watch, Watches},
 };
+use crate::data::home::check_no_filter;
 use hashfold::{
     ErrorKind,
     map::{Expiring, KEY_BYTES_MAX, Map, VALUE_BYTES_MAX, Write},
@@ -79,6 +80,8 @@ pub(crate) struct Unit<'s> {
     is_cleared: bool,
     /// Whether the changes took too much memory: they are forgotten, and the unit fails.
     is_too_large: bool,
+    /// Whether the current command sees the filters beside the map, so that its strings take their places.
+    sees_filters: bool,
     /// Keys whose watches are told of a change at the end, also if they are absent before and after it.
     noted: Vec<Vec<u8>>,
     /// What was before the changes of the current attempt, the last one at the end; `None` outside of attempts.
@@ -185,7 +188,16 @@ impl State {
         let changes = BTreeMap::new();
         let (is_cleared, is_too_large) = (false, false);
         let noted = Vec::new();
-        Unit { state: self, changes, bytes: 0, is_cleared, is_too_large, noted, before: None }
+        Unit {
+            state: self,
+            changes,
+            bytes: 0,
+            is_cleared,
+            is_too_large,
+            sees_filters: false,
+            noted,
+            before: None,
+        }
     }
 
     /// Reads the values of keys together, as long as there is room for them. What is not read here is read
@@ -332,6 +344,11 @@ fn change<'a>(key: &'a [u8], value: Option<&'a Expiring>) -> Write<'a> {
 }
 
 impl Unit<'_> {
+    /// Begins the next command, which sees the filters beside the map or does not.
+    pub(crate) fn set_sees_filters(&mut self, sees_filters: bool) {
+        self.sees_filters = sees_filters;
+    }
+
     /// Returns the time of the batch, in milliseconds since 1970.
     pub(crate) fn now_ms(&self) -> u64 {
         self.state.now_ms
@@ -371,7 +388,7 @@ impl Unit<'_> {
     /// Puts a value; one that has expired deletes the key.
     ///
     /// # Errors
-    /// The reply: the key or the value is too long.
+    /// The reply: the key or the value is too long, or the key is a filter that the client does not see.
     pub(crate) fn put(
         &mut self,
         key: &[u8],
@@ -379,6 +396,9 @@ impl Unit<'_> {
         expires_at: Option<u64>,
     ) -> Result<(), String> {
         self.check(key, &value)?;
+        if !self.sees_filters {
+            check_no_filter(self.state.core.filters.load().as_ref(), key)?;
+        }
         let is_live = expires_at.is_none_or(|at| at > self.state.now_ms);
         self.set(key, is_live.then_some(Expiring { value, expires_at }));
         match self.is_too_large {
@@ -641,6 +661,7 @@ mod tests {
             gate: RwLock::default(),
             batches: Batches::default(),
             watches: Watches::default(),
+            filters: Default::default(),
             sync_error: Mutex::default(),
             now_ms: AtomicU64::new(0),
         }))

@@ -6,9 +6,10 @@ use super::{
 };
 use crate::data::{
     gone,
+    home::{FilterHome, check_no_filter},
     map::{Watch, Watches},
 };
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use hashfold::{
     Env, Error, ErrorKind, Result, Seed,
     memory::{AppendStats, AppendTable, MemoryOptions, SHARDS_MAX, Slot},
@@ -111,6 +112,8 @@ pub(crate) struct ServedMemory {
     /// Held by changes of one key each together, and by everything else that must run alone.
     gate: RwLock<()>,
     watches: Watches,
+    /// The filters of which its keys are none.
+    filters: ArcSwapOption<FilterHome>,
     schema: Schema,
     /// Number of changes.
     changes: AtomicU64,
@@ -159,6 +162,7 @@ impl ServedMemory {
             cleared: Arc::default(),
             gate: RwLock::default(),
             watches: Watches::default(),
+            filters: ArcSwapOption::empty(),
             schema,
             changes: AtomicU64::new(0),
             saved: AtomicU64::new(0),
@@ -185,6 +189,24 @@ impl ServedMemory {
     /// Returns the schema of the values.
     pub(crate) fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    /// Sets the filters of which its keys are none.
+    pub(crate) fn set_filters(&self, home: Option<Arc<FilterHome>>) {
+        self.filters.store(home);
+    }
+
+    /// Whether its keys may be filters, at least for some users.
+    pub(crate) fn has_filters(&self) -> bool {
+        self.filters.load().is_some()
+    }
+
+    /// Refuses a key that is a filter, to a client that does not see it.
+    ///
+    /// # Errors
+    /// The reply.
+    pub(crate) fn check_no_filter(&self, key: &[u8]) -> std::result::Result<(), String> {
+        check_no_filter(self.filters.load().as_ref(), key)
     }
 
     /// Returns why clients may not change the data, if they may not.

@@ -22,6 +22,8 @@ pub(crate) struct MemoryUnit<'a> {
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Whether all keys without a change are deleted.
     is_cleared: bool,
+    /// Whether the command sees the filters beside the data, so that its strings take their places.
+    sees_filters: bool,
     /// Keys whose watches are told of a change also if there is none.
     noted: Vec<Vec<u8>>,
     /// The value that was returned last.
@@ -35,9 +37,15 @@ impl<'a> MemoryUnit<'a> {
             table: memory.table(),
             changes: BTreeMap::new(),
             is_cleared: false,
+            sees_filters: false,
             noted: Vec::new(),
             value: None,
         }
+    }
+
+    /// Begins a command that sees the filters beside the data, or does not.
+    pub(crate) fn set_sees_filters(&mut self, sees_filters: bool) {
+        self.sees_filters = sees_filters;
     }
 
     /// Returns the time, in milliseconds since 1970.
@@ -78,13 +86,16 @@ impl<'a> MemoryUnit<'a> {
     /// Puts a value; one that has expired deletes the key.
     ///
     /// # Errors
-    /// The reply: the key or the value is too long, or it would expire.
+    /// The reply: the key or the value is too long, it would expire, or the key is a filter that the client does not see.
     pub(crate) fn put(
         &mut self,
         key: &[u8],
         value: Vec<u8>,
         expires_at: Option<u64>,
     ) -> Result<(), String> {
+        if !self.sees_filters {
+            self.memory.check_no_filter(key)?;
+        }
         match expires_at {
             Some(at) if at <= self.now_ms() => self.delete(key),
             Some(_) => return Err(NO_EXPIRY.into()),
