@@ -6,6 +6,7 @@ use super::{
     index::{BATCH, Index},
     line::NARROW_VALUE_MAX,
     mix::mix,
+    owners::{Owners, with_owners},
     place::Place,
     shards::Shards,
 };
@@ -122,6 +123,32 @@ impl GroupTable {
             Ok(())
         });
         debug_assert!(done.is_ok());
+    }
+
+    /// Runs `feed`, which hands pairs over to `owners` threads; each thread puts those of its own part of the shards.
+    /// Faster than [`GroupTable::put_many`] from several threads, which wait for each other at the shards. The number of
+    /// owners is at most that of the shards.
+    ///
+    /// ```
+    /// use hashfold::memory::{GroupTable, MemoryOptions};
+    /// let table = GroupTable::new(MemoryOptions::default())?;
+    /// table.with_owners(2, |owners| {
+    ///     let mut hand = owners.hand();
+    ///     (0..100_000).try_for_each(|key| hand.give((key, key * 2)))
+    /// })?;
+    /// assert_eq!((table.len(), table.get(7)), (100_000, Some(14)));
+    /// # Ok::<(), hashfold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Argument` for a bad number of owners; the error of `feed`; those of [`GroupTable::put_many`].
+    pub fn with_owners<R>(
+        &self,
+        owners: usize,
+        feed: impl FnOnce(&Owners<'_, (u64, u64)>) -> Result<R>,
+    ) -> Result<R> {
+        let counts = (owners, self.shards.len());
+        with_owners(counts, &|(key, _)| self.shard(*key), |pairs| self.put_many(pairs), feed)
     }
 
     /// Removes a key; returns its value.

@@ -38,6 +38,7 @@ mod options;
 mod order;
 #[cfg(test)]
 mod orders;
+mod owners;
 mod place;
 mod scratch;
 mod shape;
@@ -57,6 +58,7 @@ pub use self::{
     group_snapshot::GroupSnapshot,
     group_table::GroupTable,
     options::{MemoryOptions, SHARDS_MAX},
+    owners::{Hand, Owners},
     slot::Slot,
     stat::{AppendStats, GroupStats},
 };

@@ -4,7 +4,7 @@
 use super::{
     AppendStats, GroupStats, MemoryOptions, Slot, ahead, append_shard, group, index, line,
     mix::{self, unmix},
-    order, place, scratch, slabs,
+    order, owners, place, scratch, slabs,
 };
 use crate::{
     key::Seed,
