@@ -106,7 +106,7 @@ impl Rank {
     /// Reads which device a folder is.
     fn read(disk: &dyn Disk, folder: &Path, identity: Identity) -> Result<Rank> {
         let path = folder.join(DEVICE_NAME);
-        let file = folder::open_file(disk, &path, Access::Cached, "name of a device of the map")?;
+        let file = folder::open_file(disk, &path, Access::Cached, "device file of the map")?;
         Header::read_of(&*file, FileKind::MapDevice, identity.seed, identity.id)?;
         read_fields(&*file, FileKind::MapDevice, |_, fields| Rank::decode(fields))
     }
@@ -179,11 +179,13 @@ impl Devices {
                 let what = || format!("folder of device {index} of the map");
                 if error.is_absent() { Error::missing(what(), path) } else { error }
             })?;
-            disk.sync_folder(path)?;
             Rank { index, ..rank }.check(disk, path, identity)?;
             let file = open_data(disk, path, identity, options.access)?;
             devices.push(Device::new(file, ALIGNMENT as u64));
+            // Names may come from a process that was killed. With the mark, the folder would be free
+            // for another map after a power cut.
             folder.remove(|name| name == FIRST_NAME)?;
+            disk.sync_folder(path)?;
             folders.push(folder);
         }
         Ok(Devices::on(folders, devices, rank.unit))
