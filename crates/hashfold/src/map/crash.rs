@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
         let env = Env { random, ..options.env.clone() };
         let options = options.env(env).durability(self.script.durability);
         // Every other time, the manifest says where the devices are.
-        let says = !self.is_made || self.next % 2 == 0;
+        let says = !self.is_made || self.next.is_multiple_of(2);
         if says { options.devices(self.script.folders()) } else { options }
     }
 
