@@ -127,9 +127,10 @@ pub(crate) fn padded(bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-/// A manifest file with these fields.
-pub(crate) fn framed(fields: &[u8]) -> Vec<u8> {
-    let mut file = Header::new(FileKind::Manifest, Seed(7), 1).encode().to_vec();
+/// A manifest file of this format version with these fields.
+pub(crate) fn framed(version: u16, fields: &[u8]) -> Vec<u8> {
+    let header = Header { version, ..Header::new(FileKind::Manifest, Seed(7), 1) };
+    let mut file = header.encode().to_vec();
     file.extend(Footer { fields: fields.to_vec(), body_sum: 0 }.encode(file.len() as u64));
     file
 }
@@ -333,7 +334,7 @@ fn with_sizes(fields: Vec<u8>, files: &[(String, Vec<u8>)]) -> Vec<u8> {
         let file = disk.create(Path::new(manifest::NAME), Access::Cached)?;
         file.write_at(0, bytes)
     };
-    write(&framed(&fields)).expect("RAM does not fail");
+    write(&framed(1, &fields)).expect("RAM does not fail");
     let Ok(mut manifest) = Manifest::read(&disk, Path::new("")) else { return fields };
     for entry in &mut manifest.files {
         if let Some((_, bytes)) = files.iter().find(|(name, _)| *name == entry.name) {

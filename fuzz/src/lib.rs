@@ -23,7 +23,7 @@ mod wal;
 pub use self::{
     cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
     deploy::{group_pointer, signature, topology},
-    map::{map, salvage},
+    map::{map, map_device, salvage},
     model::model,
     piece::piece,
     request::request,
@@ -99,7 +99,7 @@ pub fn footer(bytes: &[u8]) {
 
 /// A manifest with these bytes as its fields, and with these bytes as its file.
 pub fn manifest(bytes: &[u8]) {
-    for file in [forge::framed(bytes), bytes.to_vec()] {
+    for file in [forge::framed(1, bytes), forge::framed(2, bytes), bytes.to_vec()] {
         let disk = disk_of(&[(manifest::NAME.to_owned(), file)]);
         if let Ok(manifest) = Manifest::read(disk.as_ref(), Path::new(FOLDER)) {
             manifest.publish(disk.as_ref(), Path::new(FOLDER)).expect("RAM does not fail");

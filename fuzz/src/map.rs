@@ -152,6 +152,33 @@ pub fn salvage(bytes: &[u8]) {
     }
 }
 
+/// A map on two devices, with these bytes as the fields of the file that says which device a folder is:
+/// the first byte chooses the folder.
+pub fn map_device(bytes: &[u8]) {
+    let Some((first, fields)) = bytes.split_first() else { return };
+    let home =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden/map-v2/devices");
+    let disk = MemoryDisk::default();
+    for folder in ["map", "device"] {
+        disk.create_folder(Path::new(folder)).expect("RAM does not fail");
+        for (path, mut content) in read_below(&OsDisk, &Path::new(home).join(folder), Path::new(""))
+        {
+            let is_chosen = (folder == "map") == first.is_multiple_of(2);
+            if is_chosen && path == Path::new("map-device") {
+                content.truncate(ALIGNMENT);
+                let footer = Footer { fields: fields.to_vec(), body_sum: 0 };
+                content.extend(footer.encode(ALIGNMENT as u64));
+            }
+            let file = disk.create(&Path::new(folder).join(path), Access::Cached);
+            file.and_then(|file| file.write_at(0, &content)).expect("RAM does not fail");
+        }
+    }
+    let env = Env { disk: Arc::new(disk), ..Env::simulated(1) };
+    if let Err(error) = use_remains(&env).and_then(|()| use_map(&env)) {
+        assert_eq!(error.class(), ErrorClass::Damage, "{error}");
+    }
+}
+
 fn use_remains(env: &Env) -> Result<()> {
     let options = MapOptions::new().env(env.clone()).memory(map::MAP_MEMORY_MIN);
     let watch = Watch::default();

@@ -5,9 +5,9 @@
 
 use hashfold_fuzz::{
     checkpoint, delta, event_csv, event_json, files, filter_block, filter_log, filter_manifest,
-    filter_model, filter_run, footer, framing, group_pointer, header, manifest, map, model, piece,
-    pointer, request, restored, rows, salvage, scrape, signature, sketch, table, topology, tree,
-    varint, version, wal,
+    filter_model, filter_run, footer, framing, group_pointer, header, manifest, map, map_device,
+    model, piece, pointer, request, restored, rows, salvage, scrape, signature, sketch, table,
+    topology, tree, varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -371,6 +371,20 @@ fn forged_maps() {
         let edits = 1 + random.below(4) * random.below(4);
         // Bytes after the last edit choose the golden map.
         (0..8 * edits + random.below(5)).map(|_| random.next() as u8).collect()
+    });
+}
+
+#[test]
+fn forged_devices_of_maps() {
+    run(map_device, 100, |random| {
+        // The fields of device 1 of two, or of 0, with stripes of 64 KiB; most with a change.
+        let mut bytes = vec![random.next() as u8, random.below(2) as u8, 0, 2, 0, 0, 0, 1, 0];
+        if random.below(5) > 0 {
+            let at = 1 + random.below(8);
+            bytes[at] = [0, 1, 2, 16, 255][random.below(5)];
+        }
+        bytes.truncate(9 - random.below(10) / 9);
+        bytes
     });
 }
 

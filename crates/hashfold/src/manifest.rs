@@ -13,9 +13,10 @@
 //! | generation |    8 | grows with every manifest that is published                         |
 //! | files      |    … | count, then for each: role (size, bytes), name (size, bytes), size (8) |
 //! | attributes |    … | count, then for each: name (size, bytes), value (size, bytes)       |
+//! | devices    |    … | version 2 only: count, at least 1, then for each: folder (size, bytes) |
 
 use crate::{
-    codec::{Decoder, put_attributes, put_bytes, put_varint},
+    codec::{Decoder, put_attributes, put_bytes, put_varint, within},
     error::{Error, ErrorKind, Place, Result},
     io::{
         Access, Disk,
@@ -24,7 +25,11 @@ use crate::{
     },
     key::Seed,
 };
-use std::path::Path;
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
 /// The name of the manifest in the folder of a data set.
 pub const NAME: &str = "MANIFEST";
@@ -35,6 +40,9 @@ pub const NEW_NAME: &str = "MANIFEST.new";
 /// The name of an empty file beside the files of a data set whose first manifest is not published
 /// yet.
 pub const FIRST_NAME: &str = "MANIFEST.first";
+
+/// Maximum number of folders on other devices.
+pub(crate) const DEVICES_MAX: u64 = 255;
 
 /// The kind of a data set. Every data set has a folder of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +85,8 @@ pub struct Manifest {
     pub files: Vec<FileEntry>,
     /// The user's names and values, which the library stores and does not read.
     pub attributes: Vec<(String, Vec<u8>)>,
+    /// The folders on other devices that have parts of the files. Most data sets have none.
+    pub devices: Vec<PathBuf>,
 }
 
 /// A current file of a data set.
@@ -114,7 +124,10 @@ impl Manifest {
     /// Publishes this manifest in a folder, atomically. All files that it names must have been
     /// synced.
     pub fn publish(&self, disk: &dyn Disk, folder: &Path) -> Result<()> {
-        let header = Header::new(FileKind::Manifest, self.seed, self.id).encode();
+        // Older versions of this library read what they know.
+        let version = if self.devices.is_empty() { 1 } else { 2 };
+        let header = Header { version, ..Header::new(FileKind::Manifest, self.seed, self.id) };
+        let header = header.encode();
         let footer = Footer { fields: encode(self), body_sum: 0 }.encode(header.len() as u64);
         // The files that the manifest names, and their names, must be durable before the manifest
         // is.
@@ -141,6 +154,12 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
         out.extend(file.size.to_le_bytes());
     }
     put_attributes(&mut out, &manifest.attributes);
+    if !manifest.devices.is_empty() {
+        put_varint(&mut out, manifest.devices.len() as u64);
+        for folder in &manifest.devices {
+            put_bytes(&mut out, folder.as_os_str().as_bytes());
+        }
+    }
     out
 }
 
@@ -159,6 +178,17 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Manifest> {
         files.push(FileEntry { role, name, size: fields.u64()? });
     }
     let attributes = fields.attributes()?;
+    let devices = match (header.version, kind) {
+        (1, _) => Vec::new(),
+        (_, Kind::Map) => decode_devices(&mut fields)?,
+        (_, kind) => return Err(Error::field("kind of data set", "map", kind.name())),
+    };
     fields.end()?;
-    Ok(Manifest { kind, seed: header.seed, id: header.id, generation, files, attributes })
+    Ok(Manifest { kind, seed: header.seed, id: header.id, generation, files, attributes, devices })
+}
+
+fn decode_devices(fields: &mut Decoder<'_>) -> Result<Vec<PathBuf>> {
+    let count = within("number of other devices", 1..=DEVICES_MAX, fields.varint()?)?;
+    let mut folder = || Ok(OsStr::from_bytes(fields.sized_bytes()?).into());
+    (0..count).map(|_| folder()).collect()
 }

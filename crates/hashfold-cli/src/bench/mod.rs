@@ -255,6 +255,11 @@ pub(crate) struct MapBench {
     #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
     pub(crate) dir: PathBuf,
 
+    /// Folder on another device: compares lookups in a map on one device with those in a map on both; needs
+    /// 50 bytes of free space per key
+    #[arg(long, value_name = "DIR")]
+    pub(crate) device: Option<PathBuf>,
+
     /// Group to measure besides load and updates; may be repeated [default: all]
     #[arg(long, value_name = "GROUP", value_parser = ["import", "get", "commit", "recover", "delete"])]
     pub(crate) only: Vec<String>,

@@ -24,13 +24,21 @@ pub(crate) struct CreateArgs {
     /// Seed of the hash [default: random]
     #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<Seed>,
+    /// Folder to make on another device; may be repeated. The data are spread over DIR and all of them:
+    /// the loss of one loses its share
+    #[arg(long = "device", value_name = "DIR")]
+    devices: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &CreateArgs) -> Result<Exit> {
     open::check_free(&args.map)?;
-    let options = MapOptions::new();
+    let options = MapOptions::new().devices(args.devices.clone());
     let options = args.seed.map_or(options.clone(), |seed| options.seed(seed));
     Map::create(&args.map, options)?.close()?;
-    write_line(format_args!("created {}: empty map", args.map.display()))?;
+    let on = match args.devices.len() {
+        0 => String::new(),
+        others => format!(" on {} devices", others + 1),
+    };
+    write_line(format_args!("created {}: empty map{on}", args.map.display()))?;
     Ok(Exit::Done)
 }

@@ -16,7 +16,7 @@ use hashfold::{
     work::Watch,
 };
 use hashfold_rows::Schema;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Options for changing a map.
 #[derive(Args, Debug)]
@@ -24,6 +24,9 @@ pub(super) struct ChangeArgs {
     /// Memory budget, at least 8MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_memory)]
     memory: usize,
+    /// Folder of another device, repeated in order: of a new map on several, or if they have moved
+    #[arg(long = "device", value_name = "DIR")]
+    devices: Vec<PathBuf>,
     #[command(flatten)]
     wait: WaitArgs,
 }
@@ -31,7 +34,8 @@ pub(super) struct ChangeArgs {
 impl ChangeArgs {
     /// Returns the options of a map, whose changes are durable when it is synced or closed.
     pub(super) fn options(&self) -> MapOptions {
-        MapOptions::new().memory(self.memory).durability(Durability::Buffered)
+        let options = MapOptions::new().memory(self.memory).devices(self.devices.clone());
+        options.durability(Durability::Buffered)
     }
 
     /// Returns the options of a sort of entries for a map. Its changes may take the other half of the
@@ -68,7 +72,7 @@ pub(super) fn check_free(folder: &Path) -> Result<()> {
         Contents::Nothing => folder::check_empty(
             folder,
             "map",
-            &["MANIFEST.first", "MANIFEST.new", "map-data", "catalog-0000000001"],
+            &["MANIFEST.first", "MANIFEST.new", "map-data", "map-device", "catalog-0000000001"],
         ),
         Contents::DataSet(Kind::Map) => Err(Failure::usage(format!(
             "{}: there is a map here already; change it with `hashfold map put` or `import`",

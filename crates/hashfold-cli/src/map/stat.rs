@@ -9,7 +9,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::map::{Map, MapOptions, MapSpace, MapStats};
+use hashfold::map::{Map, MapDevice, MapOptions, MapSpace, MapStats};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -35,16 +35,22 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
 /// Prints the figures of a map.
 pub(crate) fn print(map: &Map, json: bool) -> Result<Exit> {
     let (stats, space, schema) = (map.stat(), map.space()?, open::schema(map)?);
+    let devices = map.devices()?;
     if json {
         let mut object = to_json(&stats, &space);
         object["seed"] = json!(map.seed().to_string());
         object["schema"] = json!(schema);
+        object["devices"] = devices.iter().map(device_to_json).collect();
         return write_line(object).map(|()| Exit::Done);
     }
     let seed = map.seed().to_string();
     let own = [("seed", seed), ("columns", columns::describe(&schema))];
     for (name, value) in rows(&stats, &space).into_iter().chain(own) {
         write_line(format_args!("{name:<12} {value}"))?;
+    }
+    for (i, MapDevice { folder, data_bytes, .. }) in devices.iter().enumerate() {
+        let (name, folder) = (format!("device {i}"), folder.display());
+        write_line(format_args!("{name:<12} {} of data in {folder}", units::bytes(*data_bytes)))?;
     }
     Ok(Exit::Done)
 }
@@ -127,4 +133,8 @@ fn to_json(stats: &MapStats, space: &MapSpace) -> Value {
         "buffered_bytes": stats.buffered_bytes,
         "seq": stats.seq,
     })
+}
+
+fn device_to_json(device: &MapDevice) -> Value {
+    json!({ "folder": device.folder.to_string_lossy(), "data_bytes": device.data_bytes })
 }

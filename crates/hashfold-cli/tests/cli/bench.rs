@@ -173,7 +173,7 @@ fn the_filter_benchmark_prints_each_figure() {
 #[test]
 fn the_map_benchmark_prints_each_figure() {
     let work = Work::new();
-    let sizes = "--keys 20000 --updates 30000 --lookups 500 --commits 5 --memory 8MiB --dir bench";
+    let sizes = "--keys 20000 --updates 30000 --lookups 500 --commits 5 --memory 8MiB --dir bench --device other";
     let figures = figures(&work, &format!("bench map {sizes} --json"));
     let names = [
         "map.load.per_s",
@@ -222,9 +222,13 @@ fn the_map_benchmark_prints_each_figure() {
         "map.compact.seconds",
         "map.compact.space_ratio",
         "map.memory.budget_ratio",
+        "map.devices.one.get_many.per_s",
+        "map.devices.two.get_many.per_s",
+        "map.devices.two.least_share",
+        "map.devices.ratio",
     ];
     check(&figures, names.into_iter());
-    assert!(!work.path("bench").exists(), "nothing is left");
+    assert!(!work.path("bench").exists() && !work.path("other/hashfold-bench-map").exists());
 }
 
 /// A benchmark that was killed leaves its folder, and one that began said to use `--replace`, which it lacks,

@@ -47,6 +47,41 @@ fn keys_are_put_found_and_deleted() {
 }
 
 #[test]
+fn a_map_is_on_several_devices_which_may_move() {
+    let work = Work::new();
+    let made = work.ok("map create m --device b --device disks/c");
+    check(&made, 0, "created m: empty map on 3 devices\n");
+    // Three stripes and more.
+    let large = "x".repeat(120_000);
+    for i in 0..30 {
+        work.ok(&format!("map put m {i} {large}"));
+    }
+    check(&work.ok("get m 29 --format raw"), 0, &large);
+    let stat = work.ok("stat m");
+    let is_device = |line: &&str| line.starts_with("device 2 ") && line.ends_with("/disks/c");
+    assert!(stat.text().lines().any(|line| is_device(&line)), "{stat:?}");
+    let json: serde_json::Value = serde_json::from_str(work.ok("stat m --json").text()).unwrap();
+    let sizes = json["devices"].as_array().unwrap().iter().map(|it| it["data_bytes"].as_u64());
+    assert!(sizes.clone().all(|size| size > Some(900_000)), "{json}");
+    fs::rename(work.path("disks/c"), work.path("elsewhere")).unwrap();
+    let missing = work.run("get m 29");
+    assert_eq!(missing.code, 4, "{missing:?}");
+    assert!(missing.stderr.contains("the folder of device 2 of the map is missing"), "{missing:?}");
+    assert_eq!(work.run("map compact m --device b").code, 2);
+    work.ok("map compact m --device b --device elsewhere");
+    check(&work.ok("get m 29 --format raw"), 0, &large);
+    assert!(work.ok("map verify m").text().ends_with("no damage\n"));
+    work.ok("map backup m copy");
+    check(&work.ok("get copy 3 --format raw"), 0, &large);
+    fs::remove_file(work.path("elsewhere/map-data")).unwrap();
+    let salvaged = work.run("map salvage m left");
+    assert_eq!(salvaged.code, 1, "{salvaged:?}");
+    assert!(salvaged.text().contains("elsewhere/map-data: the data file of the map is missing"));
+    let left = work.ok("map scan left --format csv").text().lines().count();
+    assert!(left > 5 && left < 30, "{left}");
+}
+
+#[test]
 fn an_entry_that_expires_is_absent_from_then_on() {
     let work = Work::new();
     work.ok("map create m");

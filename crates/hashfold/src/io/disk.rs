@@ -48,6 +48,12 @@ pub trait BlockFile: Debug + Send + Sync {
     /// Returns the path of the file, for errors.
     fn place(&self) -> &Place;
 
+    /// Returns the place of a byte of the file, for errors. If the file is made of others, it is in one
+    /// of these.
+    fn place_at(&self, offset: u64) -> Place {
+        self.place().offset(offset)
+    }
+
     /// Returns the size of the file, in bytes.
     fn size(&self) -> Result<u64>;
 

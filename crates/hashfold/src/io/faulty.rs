@@ -131,6 +131,11 @@ impl FaultyDisk {
         self.state().batches
     }
 
+    /// Adds a fault.
+    pub fn plan(&self, fault: Fault) {
+        self.state().faults.push(fault);
+    }
+
     /// Removes all faults, and a power cut: from now on every call succeeds.
     pub fn heal(&self) {
         let mut state = self.state();
@@ -154,6 +159,18 @@ impl FaultyDisk {
         MemoryDisk::with_names(
             names.map(|&id| content(state.files[id].after_power_cut(luck, random))),
         )
+    }
+
+    /// Returns a copy as [`FaultyDisk::after_power_cut`] does, if the files are on several devices: one
+    /// may have kept all of its writes, and another one may have lost them.
+    pub fn after_power_cut_of_devices(&self, seed: u64) -> MemoryDisk {
+        let random = &mut SplitMix64(seed);
+        let state = self.state();
+        let names = state.names_after_power_cut(random);
+        MemoryDisk::with_names(names.map(|&id| {
+            let luck = Luck::new(random);
+            content(state.files[id].after_power_cut(luck, random))
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, DiskState> {

@@ -10,7 +10,8 @@
 //! |      0 |    8 | magic    | `HASHFOLD`                                                     |
 //! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index, 4 store version,      |
 //! |        |      |          | 5 current version, 6 block tree, 7 delta, 8 quotient filter,   |
-//! |        |      |          | 9 filter run, 11 write-ahead log, 12 map data, 13 map catalog  |
+//! |        |      |          | 9 filter run, 11 write-ahead log, 12 map data, 13 map catalog, |
+//! |        |      |          | 14 map device                                                  |
 //! |     10 |    2 | version  | format version of that kind                                    |
 //! |     12 |    4 | zero     |                                                                |
 //! |     16 |    8 | seed     | that the keys of the data set are hashed with                  |
@@ -78,10 +79,12 @@ pub enum FileKind {
     MapData = 12,
     /// The groups of a map, and where their blocks are.
     MapCatalog = 13,
+    /// The place of a device among those of a map.
+    MapDevice = 14,
 }
 
 impl FileKind {
-    const ALL: [FileKind; 12] = [
+    const ALL: [FileKind; 13] = [
         FileKind::Manifest,
         FileKind::TableData,
         FileKind::TableIndex,
@@ -94,6 +97,7 @@ impl FileKind {
         FileKind::Wal,
         FileKind::MapData,
         FileKind::MapCatalog,
+        FileKind::MapDevice,
     ];
 
     fn number(self) -> u16 {
@@ -115,13 +119,15 @@ impl FileKind {
             FileKind::Wal => "write-ahead log",
             FileKind::MapData => "map data",
             FileKind::MapCatalog => "map catalog",
+            FileKind::MapDevice => "map device",
         }
     }
 
-    /// Returns the format versions that this library reads. It writes the last one.
+    /// Returns the format versions that this library reads. It writes the last one; of manifests, the first
+    /// that has all fields.
     pub fn versions(self) -> RangeInclusive<u16> {
         match self {
-            FileKind::TableData | FileKind::MapCatalog => 1..=2,
+            FileKind::Manifest | FileKind::TableData | FileKind::MapCatalog => 1..=2,
             _ => 1..=1,
         }
     }

@@ -27,6 +27,7 @@ mod pool;
 mod queue;
 mod seal;
 mod segment;
+mod striped;
 #[cfg(test)]
 mod tests;
 mod uring;
@@ -51,5 +52,6 @@ pub use self::{
 };
 pub(crate) use self::{
     segment::{LARGE_MIN, Part, Segment},
+    striped::{Completeness, Device, StripedFile},
     whole::new_name,
 };

@@ -23,6 +23,7 @@ pub(super) fn backup(core: &Arc<Core>, to: &Path, watch: &Watch) -> Result<()> {
     let options = MapOptions {
         seed: Some(core.identity.seed),
         attributes: core.attributes.clone(),
+        devices: Vec::new(),
         ..core.options.clone()
     };
     let new = recovery::begin(to, options)?;

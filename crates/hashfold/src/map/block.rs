@@ -90,6 +90,17 @@ impl BlockId {
     }
 }
 
+/// Checks a block, and makes it that of another place: `number`.
+///
+/// # Errors
+/// The block is damaged.
+pub(super) fn renumber(block: &mut [u8], id: BlockId, number: u64) -> Result<()> {
+    id.seal().check(block)?;
+    block[8..16].copy_from_slice(&number.to_le_bytes());
+    BlockId { number, ..id }.seal().put(block);
+    Ok(())
+}
+
 /// The size of a block that is being filled.
 #[derive(Clone, Copy, Debug)]
 struct Fill {

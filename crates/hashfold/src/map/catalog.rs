@@ -63,7 +63,7 @@
 
 use super::{
     bloom::{Bloom, PROBES_V1},
-    core::Identity,
+    devices::Identity,
     expiries::Expiries,
     large::{Owner, Owners},
     prefix::{DEPTH_MAX, Prefix},
@@ -337,7 +337,8 @@ impl Groups<'_> {
         let sizes = Sizes::decode(&mut self.fields, count)?;
         let blocks = self.space.claim(first, count)?;
         let (owners, expiries) = (Box::default(), Expiries::default());
-        Ok(Span { blocks, write, fences, sizes, owners, expiries })
+        let mirror = self.space.new_mirror();
+        Ok(Span { blocks, write, fences, sizes, owners, expiries, mirror })
     }
 
     fn packet(&mut self) -> Result<Packet> {

@@ -10,6 +10,7 @@
 use super::{
     catalog::{self, Position},
     core::{Core, Published},
+    devices::DATA_NAME,
     log::LOADED_PAYLOAD,
     span::Stored,
 };
@@ -29,8 +30,6 @@ const JUMPS_MAX: u64 = 1 << 16;
 pub(super) const DATA: &str = "data";
 /// The role of the catalog in the manifest.
 pub(super) const CATALOG: &str = "catalog";
-/// The name of the data file.
-pub(super) const DATA_NAME: &str = "map-data";
 
 /// The free blocks of the data file that keep their space on the device after a checkpoint: at most
 /// this fraction of the used ones.
@@ -209,6 +208,7 @@ fn manifest(core: &Core, generation: u64, catalog: (&str, u64), data_size: u64) 
         generation,
         files: vec![entry(DATA, DATA_NAME, data_size), entry(CATALOG, catalog.0, catalog.1)],
         attributes: core.attributes.clone(),
+        devices: core.devices.paths(),
     }
 }
 

@@ -6,6 +6,7 @@
 use super::{
     batch::Batch,
     block::{BLOCK_SIZE, BlockId, BlockKind, encode},
+    devices::{Devices, Identity},
     directory::Directory,
     group::Group,
     item::{Change, Item},
@@ -15,7 +16,7 @@ use super::{
     pointer::Pointer,
     prefix::Prefix,
     space::{Blocks, Space},
-    span::Stored,
+    span::{Span, Stored},
     stripes::Stripes,
     sync::{Condvar, Mutex, MutexGuard},
 };
@@ -23,14 +24,13 @@ use crate::{
     error::{Error, ErrorKind, Place, Result},
     folder::LockedFolder,
     io::{Buffer, WriteQueue},
-    key::Seed,
     wal::Wal,
     work::Pending,
 };
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::{
-        Arc, OnceLock, PoisonError, TryLockError,
+        Arc, OnceLock, PoisonError, TryLockError, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
 };
@@ -38,13 +38,8 @@ use std::{
 /// Maximum number of commit jobs that are kept to be waited for.
 const COMMITS_MAX: usize = 16;
 
-/// The seed and the id of a map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    pub(super) seed: Seed,
-    /// The id in the headers of all files.
-    pub(super) id: u64,
-}
+/// Maximum number of spans that wait for a copy.
+const MIRRORS_MAX: usize = 64;
 
 /// The state of an open map.
 #[derive(Debug)]
@@ -52,6 +47,7 @@ pub(super) struct Core {
     pub(super) identity: Identity,
     pub(super) options: MapOptions,
     pub(super) folder: LockedFolder,
+    pub(super) devices: Devices,
     /// The user's names and values.
     pub(super) attributes: Vec<(String, Vec<u8>)>,
     pub(super) space: Arc<Space>,
@@ -106,6 +102,10 @@ pub(super) struct Published {
 pub(super) struct Tasks {
     /// First hashes (their high 64 bits) of the groups to be merged.
     pub(super) merges: Mutex<BTreeSet<u64>>,
+    /// Spans that may be copied to another device.
+    mirrors: Mutex<Vec<Weak<Span>>>,
+    /// Whether there are such spans.
+    has_mirrors: AtomicBool,
     /// Lists with a change before this sequence number are to be flushed, because groups have many lists.
     pub(super) flush_before: AtomicU64,
     /// Whether a checkpoint of all changes is due: it frees the space of entries that were cleared, and
@@ -167,7 +167,7 @@ pub(super) struct Start {
 
 impl Core {
     pub(super) fn new(
-        folder: LockedFolder,
+        (folder, devices): (LockedFolder, Devices),
         (identity, options): (Identity, MapOptions),
         space: Arc<Space>,
         start: Start,
@@ -179,6 +179,7 @@ impl Core {
             identity,
             options,
             folder,
+            devices,
             attributes: start.attributes,
             space,
             directory: start.directory,
@@ -489,6 +490,28 @@ impl Tasks {
 
     pub(super) fn has_merges(&self) -> bool {
         !self.merges.lock().expect("nothing panics under this lock").is_empty()
+    }
+
+    /// Records that a span may be copied to another device. Those beyond a maximum are forgotten: they are
+    /// recorded again.
+    pub(super) fn add_mirror(&self, span: &Arc<Span>) {
+        let mut mirrors = self.mirrors.lock().expect("nothing panics under this lock");
+        if mirrors.len() < MIRRORS_MAX {
+            mirrors.push(Arc::downgrade(span));
+        }
+        self.has_mirrors.store(true, SeqCst);
+    }
+
+    /// Takes a span that may be copied.
+    pub(super) fn take_mirror(&self) -> Option<Arc<Span>> {
+        let mut mirrors = self.mirrors.lock().expect("nothing panics under this lock");
+        let taken = std::iter::from_fn(|| mirrors.pop()).find_map(|span| span.upgrade());
+        self.has_mirrors.store(!mirrors.is_empty(), SeqCst);
+        taken
+    }
+
+    pub(super) fn has_mirrors(&self) -> bool {
+        self.has_mirrors.load(SeqCst)
     }
 
     /// Starts a maintenance job, which is kept to be waited for. The caller has set `is_running`.

@@ -13,7 +13,7 @@ use crate::{
     key::Seed,
     work::{Clock as _, Executor, Inline, ManualClock, SeededRandom, Watch, testing::Late},
 };
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 const KEYS: u32 = 400;
 /// Maximum number of attempts to repeat a failed operation.
@@ -49,6 +49,8 @@ pub(super) struct Script {
     pub(super) ends: BTreeSet<u64>,
     plan: Plan,
     pub(super) durability: Durability,
+    /// Number of devices.
+    pub(super) devices: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +126,7 @@ pub(super) fn script(seed: u64, size: Size, plan: Plan) -> Script {
         acts.push(act);
     }
     acts.push(Act::Compact);
-    Script { seed, acts, changes, ends, plan, durability: Durability::Buffered }
+    Script { seed, acts, changes, ends, plan, durability: Durability::Buffered, devices: 1 }
 }
 
 /// Returns an act that writes a record, or writes it in vain.
@@ -139,6 +141,19 @@ fn in_some_way(mut record: Vec<Written>, random: &mut Numbers) -> Act {
 }
 
 impl Script {
+    /// Returns the folders of all devices but the first.
+    fn folders(&self) -> Vec<String> {
+        (1..self.devices).map(|i| format!("device-{i}")).collect()
+    }
+
+    /// Returns what power cuts at one moment leave.
+    pub(super) fn after_power_cut(&self, faulty: &FaultyDisk, seed: u64) -> MemoryDisk {
+        match self.devices {
+            1 => faulty.after_power_cut(seed),
+            _ => faulty.after_power_cut_of_devices(seed),
+        }
+    }
+
     /// Returns the entries after the first `seq` changes.
     pub(super) fn model(&self, seq: u64) -> Timed {
         let mut model = Timed::default();
@@ -227,7 +242,10 @@ impl<'a> Session<'a> {
         let options = options_with(&self.disk, self.executor.clone(), &self.clock);
         let random = Arc::new(SeededRandom::new(self.script.seed));
         let env = Env { random, ..options.env.clone() };
-        options.env(env).durability(self.script.durability)
+        let options = options.env(env).durability(self.script.durability);
+        // Every other time, the manifest says where the devices are.
+        let says = !self.is_made || self.next.is_multiple_of(2);
+        if says { options.devices(self.script.folders()) } else { options }
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -320,7 +338,8 @@ impl<'a> Session<'a> {
             Ok(map) => map,
             Err(error) => {
                 assert!(error.is_absent() && !self.is_made, "{moment}: {error}");
-                Map::create(folder(), options(&disk, &self.clock)).unwrap()
+                let options = options(&disk, &self.clock).devices(self.script.folders());
+                Map::create(folder(), options).unwrap()
             }
         };
         let seq = map.seq();
@@ -389,7 +408,14 @@ impl<'a> Session<'a> {
 /// Checks that no file is left over, and at most `logs_max` segments of the log.
 #[track_caller]
 pub(super) fn check_names(disk: &Arc<dyn Disk>, logs_max: usize, moment: &str) {
-    let names = disk.list(folder()).unwrap();
+    let mut names = disk.list(folder()).unwrap();
+    names.retain(|name| name != devices::DEVICE_NAME);
+    for other in disk.list(Path::new("")).unwrap() {
+        if other.starts_with("device-") {
+            let names = disk.list(Path::new(&other)).unwrap();
+            assert_eq!(names, ["map-data", "map-device"], "{moment}: {other}");
+        }
+    }
     let count = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).count();
     let logs = count("wal-");
     assert_eq!((count("catalog-"), count("map-data"), count("MANIFEST")), (1, 1, 1), "{moment}");
@@ -442,6 +468,14 @@ fn scripts() -> Vec<Script> {
     (1..).zip(plans).map(|(seed, plan)| script(seed, size, plan)).collect()
 }
 
+/// Returns scripts for maps on two and three devices.
+fn scripts_of_devices() -> Vec<Script> {
+    let plans = [(2, Plan::Grow), (3, Plan::Shrink)];
+    let size = Size { acts: 200, keys: KEYS };
+    let scripts = (7..).zip(plans);
+    scripts.map(|(seed, (devices, plan))| Script { devices, ..script(seed, size, plan) }).collect()
+}
+
 /// Returns the number of operations, of writes and of reads in a whole session.
 fn operations(script: &Script) -> u64 {
     let mut session = Session::new(script, Vec::new());
@@ -454,7 +488,17 @@ fn operations(script: &Script) -> u64 {
 
 #[test]
 fn a_power_cut_at_any_operation_loses_nothing_that_was_acknowledged() {
-    for (i, script) in scripts().iter().enumerate() {
+    cut_at_any_operation(&scripts());
+}
+
+/// The devices lose their unsynced writes independently of each other.
+#[test]
+fn a_power_cut_of_several_devices_loses_nothing_that_was_acknowledged() {
+    cut_at_any_operation(&scripts_of_devices());
+}
+
+fn cut_at_any_operation(scripts: &[Script]) {
+    for (i, script) in scripts.iter().enumerate() {
         let operations = operations(script);
         assert!(operations > 300, "{operations}");
         for operation in 0..operations {
@@ -465,7 +509,7 @@ fn a_power_cut_at_any_operation_loses_nothing_that_was_acknowledged() {
             for seed in [2 * operation, 2 * operation + 1] {
                 let moment =
                     format!("script {i}, power cut at {operation}, seed {seed}: {message:?}");
-                session.check_left(session.faulty.after_power_cut(seed), &moment);
+                session.check_left(script.after_power_cut(&session.faulty, seed), &moment);
             }
             if operation % 4 == 0 {
                 let moment = format!("script {i}, killed at {operation}: {message:?}");
@@ -489,7 +533,7 @@ fn a_power_cut_beside_background_jobs_loses_nothing_that_was_acknowledged() {
             for seed in [operation, operation + 1] {
                 let moment =
                     format!("script {i}, power cut at {operation}, seed {seed}: {message:?}");
-                session.check_left(session.faulty.after_power_cut(seed), &moment);
+                session.check_left(script.after_power_cut(&session.faulty, seed), &moment);
             }
         }
     }
@@ -555,16 +599,26 @@ fn check_second(session: &Session<'_>, disk: MemoryDisk, moment: &str) {
 
 #[test]
 fn a_failure_of_any_operation_is_returned_and_loses_nothing() {
-    let script = &scripts()[1];
-    for operation in 0..operations(script) {
-        let mut session = Session::new(script, vec![Fault::Failure { operation }]);
-        session.finish(&format!("failure at {operation}"));
+    for script in [&scripts()[1], &scripts_of_devices()[0]] {
+        for operation in 0..operations(script) {
+            let mut session = Session::new(script, vec![Fault::Failure { operation }]);
+            session.finish(&format!("failure at {operation}"));
+        }
     }
 }
 
 #[test]
 fn a_full_disk_stops_changes_until_there_is_space_again() {
-    let script = &scripts()[2];
+    fill(&scripts()[2]);
+}
+
+/// The files of a map on several devices do not grow at one moment.
+#[test]
+fn full_devices_stop_changes_until_there_is_space_again() {
+    fill(&scripts_of_devices()[1]);
+}
+
+fn fill(script: &Script) {
     for write in 0.. {
         let mut session = Session::new(script, vec![Fault::Full { write }]);
         let Err(error) = session.go_on() else {

@@ -16,6 +16,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     env::var,
     fmt,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -95,7 +96,7 @@ impl<'a> States<'a> {
         let (mut new, mut repeats) = (u64::from(is_new && seq.is_some()), 0);
         for draw in 0..DRAWS_MAX {
             let moment = Moment { draw: Some(draw), ..moment };
-            let left = session.faulty.after_power_cut(moment.seed());
+            let left = self.script.after_power_cut(&session.faulty, moment.seed());
             let (seq, is_new) = self.check(&left, session, moment);
             new += u64::from(is_new && seq.is_some());
             repeats = if is_new { 0 } else { repeats + 1 };
@@ -108,7 +109,7 @@ impl<'a> States<'a> {
 
     /// Goes on with a state that a power cut has left, and cuts the power again.
     fn cut_again(&mut self, first: &Session<'_>, moment: Moment) {
-        let left = first.faulty.after_power_cut(moment.seed());
+        let left = self.script.after_power_cut(&first.faulty, moment.seed());
         let (seq, _) = self.check(&left, first, moment);
         let operation = moment.operation % SECOND_MAX;
         let mut session = Session::over(self.script, &left, vec![Fault::PowerCut { operation }]);
@@ -141,15 +142,15 @@ impl<'a> States<'a> {
     /// Returns the hash of all names and bytes.
     fn hash(&mut self, left: &MemoryDisk) -> u128 {
         let mut hashes = Vec::new();
-        for name in left.list(folder()).unwrap_or_default() {
-            let file = left.open(&folder().join(&name), Access::Cached).unwrap();
+        for path in paths(left) {
+            let file = left.open(&path, Access::Cached).unwrap();
             let size = file.size().unwrap() as usize;
             if self.bytes.len() < size {
                 self.bytes = vec![0; size];
             }
             let bytes = &mut self.bytes[..size];
             file.read_at(0, bytes).unwrap();
-            for part in [name.as_bytes(), bytes] {
+            for part in [path.as_os_str().as_encoded_bytes(), bytes] {
                 hashes.extend(KeyHash::of(part, Seed(0)).bits().to_le_bytes());
             }
         }
@@ -177,6 +178,16 @@ impl<'a> States<'a> {
     }
 }
 
+/// Returns the paths of all files.
+fn paths(disk: &MemoryDisk) -> Vec<PathBuf> {
+    let folders = disk.list(Path::new("")).unwrap();
+    let in_folder = |folder: &String| {
+        let folder = Path::new(folder);
+        disk.list(folder).unwrap().into_iter().map(|name| folder.join(name)).collect::<Vec<_>>()
+    };
+    folders.iter().flat_map(in_folder).collect()
+}
+
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Moment { script, operation, second, draw } = self;
@@ -198,6 +209,12 @@ fn short(seed: u64) -> Script {
     if seed.is_multiple_of(3) {
         script.durability = Durability::Immediate;
     }
+    // A fifth of the maps are on two devices or three.
+    script.devices = match seed % 10 {
+        3 => 2,
+        8 => 3,
+        _ => 1,
+    };
     script
 }
 

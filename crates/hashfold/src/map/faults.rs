@@ -56,7 +56,7 @@ impl DiskLayer for Failing {
     }
 
     fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
-        match file.place().file.ends_with(checkpoint::DATA_NAME) {
+        match file.place().file.ends_with(devices::DATA_NAME) {
             true => Arc::new(FailingFile { file, faults: self.faults.clone() }),
             false => file,
         }
@@ -213,7 +213,7 @@ fn blocks_that_cannot_be_read_stop_no_writes_no_checkpoints_and_no_opening() {
 #[test]
 fn damaged_blocks_stop_no_writes_no_checkpoints_and_no_opening() {
     check_goes_on(|disk, block| {
-        let path = folder().join(checkpoint::DATA_NAME);
+        let path = folder().join(devices::DATA_NAME);
         let file = disk.below().open_to_write(&path, Access::Cached).unwrap();
         file.write_at(block * 4096, &[0; 4096]).unwrap();
     });

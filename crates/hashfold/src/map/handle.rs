@@ -156,9 +156,9 @@ impl Map {
         value
     }
 
-    /// Starts merges that a lookup has made due.
+    /// Starts merges and copies that a lookup has made due.
     fn start_merges(&self) {
-        if self.core().tasks.has_merges() {
+        if self.core().tasks.has_merges() || self.core().tasks.has_mirrors() {
             maintain::start(self.core());
         }
     }
@@ -543,6 +543,7 @@ impl Map {
         stats.packet_blocks = blocks.len() as u64;
         stats.large_values = large.len() as u64;
         stats.large_blocks = large.values().sum();
+        stats.mirror_blocks = core.space.mirrors.size();
         let (free, blocks) = core.space.counts();
         stats.free_bytes = free * super::block::BLOCK_SIZE as u64;
         stats.file_bytes = blocks * super::block::BLOCK_SIZE as u64;

@@ -172,9 +172,8 @@ fn read_blocks(
         let offset = pointer.first * BLOCK_SIZE as u64 + (first * BLOCK_SIZE) as u64;
         file.read_at(offset, bytes)?;
         for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate() {
-            let part = decode(block, pointer, first + i, file_id).map_err(|error| {
-                error.at(&file.place().offset(offset + (i * BLOCK_SIZE) as u64))
-            })?;
+            let part = decode(block, pointer, first + i, file_id)
+                .map_err(|error| error.at(&file.place_at(offset + (i * BLOCK_SIZE) as u64)))?;
             value.extend_from_slice(part);
         }
     }

@@ -5,7 +5,9 @@ use super::{
     core::Core,
     item::{Content, Value},
     large::{self, Owner},
+    mirroring::{self, Choice},
     pointer::Pointer,
+    space::Blocks,
     span::Stored,
 };
 use crate::{
@@ -146,7 +148,7 @@ fn search_blocks<T>(
     let file = &*core.space.file;
     let mut bytes = crate::io::Buffer::zeroed(BLOCK_SIZE);
     for id in stored.places(hash, core.identity.id) {
-        file.read_at(id.number * BLOCK_SIZE as u64, &mut bytes)?;
+        let id = read_block(core, stored, id, &mut bytes)?;
         if let Some(found) = find(file, &bytes, id, hash, key)? {
             let owner = match found.value {
                 Value::Large(pointer) => stored.owner(pointer.first),
@@ -158,6 +160,20 @@ fn search_blocks<T>(
     Ok(None)
 }
 
+/// Reads a block of a group, or its copy on another device. Returns which one.
+fn read_block(core: &Core, stored: &Stored, id: BlockId, bytes: &mut [u8]) -> Result<BlockId> {
+    let file = &*core.space.file;
+    let read = |id: BlockId, bytes: &mut [u8]| file.read_at(id.number * BLOCK_SIZE as u64, bytes);
+    let Choice { id: chosen, copy } = mirroring::choose(core, stored, id);
+    if copy.is_some() {
+        if read(chosen, bytes).and_then(|()| chosen.seal().check(bytes)).is_ok() {
+            return Ok(chosen);
+        }
+        mirroring::give_up(stored);
+    }
+    read(id, bytes).map(|()| id)
+}
+
 /// Searches one block.
 fn find<'a>(
     file: &dyn BlockFile,
@@ -167,7 +183,7 @@ fn find<'a>(
     key: &[u8],
 ) -> Result<Option<Content<'a>>> {
     let found = Block::decode(bytes, id).and_then(|block| block.find(hash, key));
-    let place = |error: Error| error.at(&file.place().offset(id.number * BLOCK_SIZE as u64));
+    let place = |error: Error| error.at(&file.place_at(id.number * BLOCK_SIZE as u64));
     found.map_err(place)
 }
 
@@ -243,6 +259,12 @@ pub(super) fn visit_many(core: &Core, keys: &[&[u8]], visit: &mut VisitFound<'_>
     large.into_iter().try_for_each(|(i, value)| visit(i, Some(value.read(core)?)))
 }
 
+/// Returns the block of a group's span whose copy is at another place.
+fn original(id: BlockId, copy: &Blocks, stored: &Stored) -> BlockId {
+    let first = stored.span.as_ref().map_or(0, |span| span.blocks.first);
+    BlockId { number: first + (id.number - copy.first), ..id }
+}
+
 /// Reads the next block of each key that is not found yet. Returns those that are in none of these.
 fn read_round(
     core: &Core,
@@ -251,18 +273,28 @@ fn read_round(
     answers: &RefCell<Answers<'_, '_>>,
 ) -> Result<Vec<Open>> {
     // For each read: its block, and its key until that is found.
-    let reads: RefCell<Vec<(BlockId, Option<Open>)>> = RefCell::default();
+    let reads: RefCell<Vec<(Choice, Option<Open>)>> = RefCell::default();
     let mut extents = next.map_while(|mut key| match key.places.pop_front() {
         None => answers.borrow_mut().give(key.key, None).then_some(None),
         Some(id) => {
-            reads.borrow_mut().push((id, Some(key)));
-            Some(Some(Extent { offset: id.number * BLOCK_SIZE as u64, len: BLOCK_SIZE }))
+            let choice = mirroring::choose(core, &key.stored, id);
+            let offset = choice.id.number * BLOCK_SIZE as u64;
+            reads.borrow_mut().push((choice, Some(key)));
+            Some(Some(Extent { offset, len: BLOCK_SIZE }))
         }
     });
     let file = &*core.space.file;
-    file.read_many(&mut extents.by_ref().flatten(), &mut |i, bytes| {
-        let (id, open) = &mut reads.borrow_mut()[i];
-        let Some(key) = open.as_ref() else { return Ok(()) };
+    let read = file.read_many(&mut extents.by_ref().flatten(), &mut |i, bytes| {
+        let (Choice { id, copy }, open) = &mut reads.borrow_mut()[i];
+        let Some(key) = open.as_mut() else { return Ok(()) };
+        if let Some(copy) = copy
+            && id.seal().check(bytes).is_err()
+        {
+            // The next round reads the span.
+            mirroring::give_up(&key.stored);
+            key.places.push_front(original(*id, copy, &key.stored));
+            return Ok(());
+        }
         let Some(found) = find(file, bytes, *id, key.hash, keys[key.key])? else {
             return Ok(());
         };
@@ -280,7 +312,17 @@ fn read_round(
         }
         *open = None;
         answers.error.take().map_or(Ok(()), Err)
-    })?;
+    });
+    if read.is_err() {
+        // The next lookup does without the copies, one of which may have failed.
+        let copied = |(choice, open): &(Choice, Option<Open>)| {
+            open.iter()
+                .filter(|_| choice.copy.is_some())
+                .for_each(|key| mirroring::give_up(&key.stored));
+        };
+        reads.borrow().iter().for_each(copied);
+    }
+    read?;
     match answers.borrow_mut().error.take() {
         Some(error) => Err(error),
         None => Ok(reads.into_inner().into_iter().filter_map(|(_, open)| open).collect()),

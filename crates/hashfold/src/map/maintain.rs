@@ -8,6 +8,7 @@ use super::{
     flush::{flush, is_crowded},
     group::Group,
     merge::merge,
+    mirroring,
 };
 use crate::{
     error::{ErrorKind, Result},
@@ -33,6 +34,7 @@ const PADDING_MAX: u64 = 4;
 fn is_due(core: &Core) -> bool {
     is_buffer_filling(core)
         || core.tasks.has_merges()
+        || core.tasks.has_mirrors()
         || core.tasks.flush_before.load(SeqCst) > 0
         || is_log_long(core)
         || core.tasks.needs_checkpoint.load(SeqCst)
@@ -77,6 +79,10 @@ fn run(core: &Core) -> Result<()> {
             relieve(core, core.buffer_bytes_max() / 4 * (START_QUARTERS - 1))?;
         } else if let Some(start) = core.tasks.take_merge() {
             merge_at(core, start)?;
+        } else if core.tasks.has_mirrors() {
+            // Without a copy, reads go on as before.
+            let made = core.tasks.take_mirror().map_or(Ok(()), |span| mirroring::copy(core, &span));
+            core.tasks.note(made);
         } else if core.tasks.flush_before.load(SeqCst) > 0 {
             own_numbers(core);
             write_older(core, core.tasks.flush_before.swap(0, SeqCst))?;

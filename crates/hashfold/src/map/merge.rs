@@ -132,7 +132,8 @@ pub(super) fn write_spans<'a>(
     let (blocks, write) = write(core, BlockKind::Span, (items, bytes), &starts)?;
     let fences = starts.iter().map(|start| prefix.fence(items[*start].hash)).collect();
     let (sizes, expiries) = (sizes(items), expiries((items, bytes)));
-    let span = Arc::new(Span { blocks, write, fences, sizes, owners, expiries });
+    let mirror = core.space.new_mirror();
+    let span = Arc::new(Span { blocks, write, fences, sizes, owners, expiries, mirror });
     new.push(Stored { prefix, span: Some(span), packets: Vec::new() });
     Ok(())
 }

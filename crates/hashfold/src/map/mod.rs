@@ -43,6 +43,9 @@ mod core;
 mod crash;
 #[cfg(test)]
 mod crash_states;
+mod devices;
+#[cfg(test)]
+mod devices_tests;
 mod directory;
 mod entries;
 mod expiries;
@@ -64,6 +67,10 @@ mod log;
 mod lookup;
 mod maintain;
 mod merge;
+mod mirror;
+#[cfg(test)]
+mod mirror_tests;
+mod mirroring;
 mod new_group;
 mod new_groups;
 mod options;
@@ -96,6 +103,7 @@ mod write;
 
 pub use self::{
     block::KEY_BYTES_MAX,
+    devices::MapDevice,
     handle::Map,
     lookup::Expiring,
     options::{Durability, MAP_MEMORY_MIN, MapOptions, MapStats},

@@ -3,10 +3,11 @@
 use crate::{
     env::Env,
     error::{Error, Result},
-    io::Access,
+    io::{ALIGNMENT, Access},
     key::Seed,
     wal::WAL_BYTES_MAX,
 };
+use std::path::PathBuf;
 
 /// The smallest memory budget, in bytes.
 pub const MAP_MEMORY_MIN: usize = 8 << 20;
@@ -18,6 +19,13 @@ const TRANSACTION_BYTES_MAX: usize = 64 << 20;
 const MEMORY_DEFAULT: usize = 64 << 20;
 const WAL_BYTES_DEFAULT: u64 = 128 << 20;
 const _: () = assert!(WAL_BYTES_MAX < MAP_MEMORY_MIN);
+
+/// The smallest stripe of a map on several devices, in bytes.
+const STRIPE_BYTES_MIN: u32 = if cfg!(test) { ALIGNMENT as u32 } else { 64 << 10 };
+/// The largest stripe, in bytes.
+pub(super) const STRIPE_BYTES_MAX: u32 = 1 << 30;
+/// More than a span, so that nearly all spans are on one device.
+const STRIPE_BYTES_DEFAULT: u32 = 1 << 20;
 
 /// When a change is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +58,10 @@ pub struct MapOptions {
     pub(super) wal_bytes: u64,
     pub(super) durability: Durability,
     pub(super) access: Access,
+    /// The folders of all devices but the first.
+    pub(super) devices: Vec<PathBuf>,
+    pub(super) stripe_bytes: u32,
+    pub(super) mirror_bytes: u64,
     pub(super) shape: Shape,
 }
 
@@ -108,6 +120,9 @@ impl Default for MapOptions {
             wal_bytes: WAL_BYTES_DEFAULT,
             durability: Durability::default(),
             access: Access::Cached,
+            devices: Vec::new(),
+            stripe_bytes: STRIPE_BYTES_DEFAULT,
+            mirror_bytes: 0,
             shape: Shape::of(MEMORY_DEFAULT),
         }
     }
@@ -175,7 +190,45 @@ impl MapOptions {
         MapOptions { access, ..self }
     }
 
+    /// Spreads the blocks of a new map over several devices: over the folder of the map, and over one
+    /// folder for each other device, which is created if it is missing. Stripes are on one device after
+    /// the other ([`MapOptions::stripe_bytes`]), so reads and writes use all of them. The map is whole only with all folders: the
+    /// loss of a device loses its share of the entries. The log, the catalog and the manifest stay in the
+    /// folder of the map. There are at most 255 other devices.
+    ///
+    /// The manifest keeps the folders, as paths from the root of the file system on, so a map is opened
+    /// without this option. If they have moved, this option says where they are now, in the same order;
+    /// the next checkpoint keeps that.
+    #[must_use]
+    pub fn devices(self, folders: impl IntoIterator<Item = impl Into<PathBuf>>) -> MapOptions {
+        MapOptions { devices: folders.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Sets the size of the stripes of a new map on several devices, in bytes: a multiple of 4096, from
+    /// 64 KiB to 1 GiB. The default is 1 MiB. A group of blocks that is cut takes two reads when it is
+    /// merged.
+    #[must_use]
+    pub fn stripe_bytes(self, bytes: u32) -> MapOptions {
+        MapOptions { stripe_bytes: bytes, ..self }
+    }
+
+    /// Lets a map on several devices copy groups that are read much more often than others to a second
+    /// device, with at most this number of bytes. A lookup reads the copy if fewer reads are in flight on
+    /// its device. Copies are for this process only: after the map is opened, there are none, and they make
+    /// way for entries when a device is full. The default is 0: no copies.
+    #[must_use]
+    pub fn mirrors(self, bytes: u64) -> MapOptions {
+        MapOptions { mirror_bytes: bytes, ..self }
+    }
+
     pub(super) fn check(&self) -> Result<()> {
+        let stripes = STRIPE_BYTES_MIN..=STRIPE_BYTES_MAX;
+        let (stripe, block) = (self.stripe_bytes, ALIGNMENT as u32);
+        if !stripes.contains(&stripe) || !stripe.is_multiple_of(block) {
+            let expected =
+                format!("a multiple of {block} from {STRIPE_BYTES_MIN} to {STRIPE_BYTES_MAX}");
+            return Err(Error::argument("size of a stripe in bytes", expected, stripe));
+        }
         if self.memory_bytes >= MAP_MEMORY_MIN {
             return Ok(());
         }
@@ -206,6 +259,8 @@ pub struct MapStats {
     pub large_values: u64,
     /// Number of blocks of large values.
     pub large_blocks: u64,
+    /// Number of blocks with copies of others, on another device ([`MapOptions::mirrors`]).
+    pub mirror_blocks: u64,
     /// Number of changes that only RAM and the write-ahead log have.
     pub buffered_entries: u64,
     /// Memory of these changes, in bytes.

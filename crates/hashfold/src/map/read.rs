@@ -3,7 +3,7 @@
 use super::{
     batch::Batch,
     block::{BLOCK_SIZE, Block, BlockId},
-    core::Identity,
+    devices::Identity,
     item::Change,
     list::List,
     span::Stored,
@@ -163,7 +163,7 @@ fn push_block(
         Ok(())
     };
     push().map_err(|error: crate::error::Error| {
-        error.at(&file.place().offset(id.number * BLOCK_SIZE as u64))
+        error.at(&file.place_at(id.number * BLOCK_SIZE as u64))
     })
 }
 

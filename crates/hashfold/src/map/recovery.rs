@@ -3,8 +3,9 @@
 use super::{
     block::BLOCK_SIZE,
     catalog,
-    checkpoint::{CATALOG, DATA, DATA_NAME, publish_first},
-    core::{Core, Identity, Published, Start},
+    checkpoint::{CATALOG, DATA, publish_first},
+    core::{Core, Published, Start},
+    devices::{self, Devices, Identity},
     directory::Directory,
     group::Group,
     item::{Change, Value},
@@ -15,19 +16,15 @@ use super::{
     pointer::Pointer,
     prefix::Prefix,
     rental,
-    space::Space,
     span::Stored,
 };
 use crate::{
     codec::within,
     error::{Error, ErrorKind, Place, Result, check_same},
     folder::{self, LockedFolder, Site},
-    io::{
-        ALIGNMENT, Access, BlockFile,
-        frame::{FileKind, Header},
-    },
+    io::{ALIGNMENT, Access, BlockFile},
     key::Seed,
-    manifest::{FIRST_NAME, FileEntry, Kind, NAME, NEW_NAME},
+    manifest::{FIRST_NAME, Kind, NAME, NEW_NAME},
     wal::{Segments, Wal, WalFolder},
 };
 use std::{
@@ -84,8 +81,7 @@ pub(super) fn begin(folder: &Path, options: MapOptions) -> Result<Core> {
     folder.begin_first()?;
     let random = || options.env.random.next_u64();
     let identity = Identity { seed: options.seed.unwrap_or_else(|| Seed(random())), id: random() };
-    let file = folder.disk.create(&folder.path.join(DATA_NAME), options.access)?;
-    file.write_at(0, &Header::new(FileKind::MapData, identity.seed, identity.id).encode())?;
+    let devices = Devices::create(&folder, identity, &options)?;
     let groups: Vec<Stored> =
         Prefix::all(options.shape.first_depth).into_iter().map(Stored::empty).collect();
     let start = Start {
@@ -96,19 +92,22 @@ pub(super) fn begin(folder: &Path, options: MapOptions) -> Result<Core> {
         owns_numbers: true,
         attributes: options.attributes.clone(),
     };
-    Ok(Core::new(folder, (identity, options), Space::new(file)?, start))
+    let space = devices.space(&options)?;
+    Ok(Core::new((folder, devices), (identity, options), space, start))
 }
 
 /// Publishes a new map with these groups, which are in order.
 pub(super) fn publish(core: &Core, groups: Vec<Arc<Stored>>) -> Result<()> {
     publish_first(core, groups)?;
+    core.devices.end_first()?;
     core.folder.remove(|name| name == FIRST_NAME)
 }
 
 /// Opens a map: reads its catalog, and replays the log.
 pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
     options.check()?;
-    folder::read_manifest(&*options.env.disk, folder, Kind::Map)?;
+    folder::read_manifest(&*options.env.disk, folder, Kind::Map)
+        .map_err(|error| devices::explain(&*options.env.disk, folder, error))?;
     let folder = LockedFolder::open(options.env.disk.clone(), folder)?;
     // Names in the folder may come from a process that was killed, and not be durable yet.
     folder.disk.sync_folder(&folder.path)?;
@@ -116,8 +115,9 @@ pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
     within("generation of the manifest", 0..=GENERATION_MAX, manifest.generation)
         .map_err(|error| error.at(&Place::file(&folder.path.join(NAME))))?;
     let identity = Identity { seed: manifest.seed, id: manifest.id };
-    let file = open_data(&folder, manifest.file(DATA)?, identity, options.access)?;
-    let space = Space::new(file)?;
+    let devices = Devices::open(&folder, &manifest, &options)?;
+    check_size(&*devices.file, manifest.file(DATA)?.size)?;
+    let space = devices.space(&options)?;
     let named = manifest.file(CATALOG)?;
     let path = folder.path.join(&named.name);
     let catalog = folder::open_file(&*folder.disk, &path, Access::Cached, "catalog of the map")?;
@@ -143,7 +143,7 @@ pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
         owns_numbers: false,
         attributes: manifest.attributes,
     };
-    let core = Core::new(folder, (identity, options), space, start);
+    let core = Core::new((folder, devices), (identity, options), space, start);
     for group in core.directory.all() {
         let mut state = group.state();
         if !state.stored.packets.is_empty() {
@@ -153,22 +153,13 @@ pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
     open_log(core, position.seq, position.logged, owners)
 }
 
-/// Opens the data file, which must have at least the blocks that it had at the last checkpoint.
-fn open_data(
-    folder: &LockedFolder,
-    named: &FileEntry,
-    identity: Identity,
-    access: Access,
-) -> Result<Arc<dyn BlockFile>> {
-    let path = folder.path.join(&named.name);
-    let opened = folder.disk.open_to_write(&path, access);
-    let file = opened.map_err(|error| error.if_lost("data file of the map"))?;
-    Header::read_of(&*file, FileKind::MapData, identity.seed, identity.id)?;
-    let (expected, got) = (named.size, file.size()?);
-    if got < expected {
-        return Err(Error::new(ErrorKind::Truncated { expected, got }).at(file.place()));
+/// Refuses a data file without all blocks that it had at the last checkpoint.
+fn check_size(file: &dyn BlockFile, expected: u64) -> Result<()> {
+    let got = file.size()?;
+    if got >= expected {
+        return Ok(());
     }
-    Ok(file)
+    Err(Error::new(ErrorKind::Truncated { expected, got }).at(&file.place_at(got)))
 }
 
 fn directory(groups: &[Stored], seed: Seed) -> Directory {

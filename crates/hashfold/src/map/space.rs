@@ -9,15 +9,17 @@
 
 use super::{
     block::BLOCK_SIZE,
+    mirror::{Mirror, Mirrors},
     sync::{Mutex, MutexGuard},
 };
 use crate::{
     error::{Error, Result},
-    io::{BlockFile, Extent},
+    io::{BlockFile, Extent, StripedFile},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    iter::once,
     sync::Arc,
 };
 
@@ -28,11 +30,20 @@ const GROWTH_FRACTION: u64 = 16;
 /// Minimum reserve of free blocks that keep their space on the device.
 const RESERVE_MIN: u64 = GROWTH_MIN;
 
+/// Number of free extents that are searched for the place of a copy.
+const EXTENTS_MAX: usize = 64;
+
 /// The data file and its free blocks.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) file: Arc<dyn BlockFile>,
     free: Mutex<Free>,
+    /// The data file again, if it is on several devices.
+    striped: Option<Arc<StripedFile>>,
+    /// Copies of spans on other devices than these.
+    pub(super) mirrors: Mirrors<Blocks>,
+    /// Maximum number of blocks in such copies.
+    pub(super) mirrored_max: u64,
 }
 
 /// Free extents.
@@ -88,15 +99,43 @@ impl Space {
             free.insert(1, end - 1, Backing::Allocated);
             free.end = end;
         }
-        Arc::new(Space { file, free: Mutex::new(free) })
+        let (free, mirrors) = (Mutex::new(free), Mirrors::default());
+        Arc::new(Space { file, free, striped: None, mirrors, mirrored_max: 0 })
+    }
+
+    /// Makes the space of a file on several devices, of which all blocks but the first are free. At most
+    /// `mirrored_max` of them are for copies of others.
+    pub(super) fn striped_over(file: Arc<StripedFile>, mirrored_max: u64) -> Result<Arc<Space>> {
+        let mut space = Space::new(file.clone())?;
+        let own = Arc::get_mut(&mut space).expect("it was made just now");
+        (own.striped, own.mirrored_max) = (Some(file), mirrored_max);
+        Ok(space)
+    }
+
+    /// Returns the data file, if it is on several devices.
+    pub(super) fn striped(&self) -> Option<&StripedFile> {
+        self.striped.as_deref()
+    }
+
+    /// Returns a mirror for a new span, if spans may have copies.
+    pub(super) fn new_mirror(&self) -> Option<Arc<Mirror<Blocks>>> {
+        (self.striped.is_some() && self.mirrored_max > 0).then(Arc::default)
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().expect("nothing panics under this lock")
     }
 
-    /// Takes `count` consecutive free blocks. The file grows if there are none.
+    /// Takes `count` consecutive free blocks. The file grows if there are none. If the disk is full,
+    /// copies of other blocks make way.
     pub(super) fn take(self: &Arc<Self>, count: u64) -> Result<Blocks> {
+        match self.take_if_free(count) {
+            Err(_) if self.mirrors.clear() => self.take_if_free(count),
+            taken => taken,
+        }
+    }
+
+    fn take_if_free(self: &Arc<Self>, count: u64) -> Result<Blocks> {
         assert!(count > 0);
         let mut free = self.free();
         if free.is_replaying {
@@ -114,6 +153,39 @@ impl Space {
             free.insert(first + count, length - count, backing);
         }
         Ok(Blocks { first, count, space: self.clone() })
+    }
+
+    /// Takes blocks for a copy of others: each on another device than the block that it copies. Returns
+    /// `None` if there are none, and the file cannot grow.
+    pub(super) fn take_apart(self: &Arc<Self>, from: &Blocks) -> Option<Blocks> {
+        let striped = self.striped.as_ref()?;
+        let unit = striped.unit() / BLOCK_SIZE as u64;
+        let device = |block: u64| striped.device_of(block * BLOCK_SIZE as u64);
+        let is_apart =
+            |first: &u64| (0..from.count).all(|i| device(first + i) != device(from.first + i));
+        // Another device begins with a stripe; at the same place in it, each block is on another one.
+        let (stripes, at) = (striped.devices().len() + 1, from.first % unit);
+        let within = |start: u64, end: u64| {
+            let begins = (start.next_multiple_of(unit)..end).step_by(unit as usize).take(stripes);
+            let firsts = once(start).chain(begins.flat_map(|begin| [begin, begin + at]));
+            firsts.filter(|first| first + from.count <= end).find(is_apart)
+        };
+        let mut free = self.free();
+        if free.is_replaying {
+            return None;
+        }
+        let fitting = free.by_length.range((from.count, 0)..).take(EXTENTS_MAX);
+        let found = fitting.into_iter().find_map(|(length, start)| within(*start, start + length));
+        let first = match found {
+            Some(first) => first,
+            None => {
+                let end = free.end;
+                let first = within(end, end + (stripes as u64 + 1) * unit + from.count)?;
+                self.grow(&mut free, first + from.count - end).ok()?;
+                first
+            }
+        };
+        self.claim_of(&mut free, first, from.count)
     }
 
     /// Says whether changes are being replayed. Meanwhile, blocks are taken at the end of the file
@@ -143,15 +215,21 @@ impl Space {
     /// # Errors
     /// `Field` if they are not all in the file, or if another owner has one of them.
     pub(super) fn claim(self: &Arc<Self>, first: u64, count: u64) -> Result<Blocks> {
-        let mut free = self.free();
-        let extent =
-            free.by_start.range(..=first).next_back().map(|(start, length)| (*start, *length));
-        let end = first.checked_add(count).filter(|_| count > 0);
-        let found = extent.zip(end).filter(|((start, length), end)| *end <= start + length);
-        let Some(((start, length), end)) = found else {
+        let claimed = self.claim_of(&mut self.free(), first, count);
+        claimed.ok_or_else(|| {
             let got = format!("{count} from {first} on");
-            return Err(Error::field("blocks of a group", "blocks that no other group has", got));
-        };
+            Error::field("blocks of a group", "blocks that no other group has", got)
+        })
+    }
+
+    /// Takes these blocks, if they are free.
+    fn claim_of(self: &Arc<Self>, free: &mut Free, first: u64, count: u64) -> Option<Blocks> {
+        let (start, length) = free.by_start.range(..=first).next_back()?;
+        let (start, length) = (*start, *length);
+        let end = first.checked_add(count).filter(|_| count > 0)?;
+        if end > start + length {
+            return None;
+        }
         let backing = free.remove(start, length);
         if first > start {
             free.insert(start, first - start, backing);
@@ -159,7 +237,7 @@ impl Space {
         if start + length > end {
             free.insert(end, start + length - end, backing);
         }
-        Ok(Blocks { first, count, space: self.clone() })
+        Some(Blocks { first, count, space: self.clone() })
     }
 
     /// Gives the space of free extents back to the file system, the longest ones first, until at
@@ -272,7 +350,7 @@ impl fmt::Debug for Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::{Access, Disk, MemoryDisk};
+    use crate::io::{Access, Completeness, Device, Disk, MemoryDisk};
     use std::path::Path;
 
     fn space(blocks: u64) -> Arc<Space> {
@@ -305,6 +383,36 @@ mod tests {
         assert_eq!((space.counts(), space.take(1).unwrap().first), ((1, 5), 2));
         owners.clear();
         assert_eq!(space.counts(), (4, 5));
+    }
+
+    /// Places of copies in files of two to four devices, with and without free blocks.
+    #[test]
+    fn a_copy_is_on_other_devices_than_its_blocks() {
+        for (devices, unit) in (2..5).flat_map(|devices| (1..6).map(move |unit| (devices, unit))) {
+            for count in 1..9 {
+                let disk = MemoryDisk::default();
+                let device = |i: u64| {
+                    let file = disk.create(Path::new(&i.to_string()), Access::Cached).unwrap();
+                    Device::new(file, 0)
+                };
+                let devices = (0..devices).map(device).collect();
+                let unit = unit * BLOCK_SIZE as u64;
+                let file = Arc::new(StripedFile::new(devices, unit, Completeness::Whole));
+                let space = Space::striped_over(file.clone(), 100).unwrap();
+                let device = |block: u64| file.device_of(block * BLOCK_SIZE as u64);
+                let mut taken = Vec::new();
+                for i in 0..30 {
+                    let blocks = space.take(count).unwrap();
+                    let copy = space.take_apart(&blocks).unwrap();
+                    assert!(copy.count == count && copy.first + count <= space.counts().1);
+                    let apart = |i| device(blocks.first + i) != device(copy.first + i);
+                    assert!((0..count).all(apart), "{unit} {blocks:?} {copy:?}");
+                    taken.push(if i % 3 == 0 { blocks } else { copy });
+                }
+                let all: u64 = taken.iter().map(|blocks| blocks.count).sum();
+                assert_eq!(space.counts().0 + all + 1, space.counts().1);
+            }
+        }
     }
 
     #[test]

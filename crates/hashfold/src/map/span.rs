@@ -5,6 +5,7 @@ use super::{
     bloom::Bloom,
     expiries::Expiries,
     large::{self, Owner},
+    mirror::Mirror,
     prefix::Prefix,
     sizes::Sizes,
     space::Blocks,
@@ -27,6 +28,8 @@ pub(super) struct Span {
     /// Owners of the large values, ascending by their first blocks.
     pub(super) owners: Box<[Owner]>,
     pub(super) expiries: Expiries,
+    /// The copy on another device; absent if the map has none.
+    pub(super) mirror: Option<Arc<Mirror<Blocks>>>,
 }
 
 /// Changes of a group in a block, which may have packets of other groups, too.

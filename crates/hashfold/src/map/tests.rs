@@ -42,6 +42,7 @@ pub(super) fn tiny(env: Env) -> MapOptions {
             spare_bytes: 16 << 10,
         },
         wal_bytes: 64 << 10,
+        stripe_bytes: 7 * 4096,
         ..MapOptions::new().env(env).seed(SEED)
     }
 }

@@ -1,6 +1,6 @@
 //! The space that a map takes on the device.
 
-use super::{Map, block::BLOCK_SIZE, catalog};
+use super::{Map, MapDevice, block::BLOCK_SIZE, catalog};
 use crate::{
     error::Result,
     io::Access,
@@ -16,6 +16,8 @@ pub struct MapSpace {
     pub used_bytes: u64,
     /// The part of `used_bytes` that is large values, in bytes.
     pub large_bytes: u64,
+    /// The part of `used_bytes` that is copies of groups on other devices, in bytes.
+    pub mirror_bytes: u64,
     /// Space of free blocks, in bytes: a reserve for the next writes.
     pub free_bytes: u64,
     /// Space of the write-ahead log, in bytes.
@@ -43,10 +45,20 @@ impl Map {
         Ok(MapSpace {
             used_bytes,
             large_bytes: self.stat().large_blocks * BLOCK_SIZE as u64,
+            mirror_bytes: core.space.mirrors.size() * BLOCK_SIZE as u64,
             free_bytes: core.space.file.device_bytes()?.saturating_sub(used_bytes),
             log_bytes: core.log().device_bytes()?,
             catalog_bytes: self.catalog_bytes()?,
         })
+    }
+
+    /// Returns the devices of the map, in order. Empty if the map is on one device.
+    ///
+    /// # Errors
+    /// If a file cannot be measured.
+    pub fn devices(&self) -> Result<Vec<MapDevice>> {
+        let core = self.core();
+        core.devices.figures(&core.folder.path)
     }
 
     fn catalog_bytes(&self) -> Result<u64> {

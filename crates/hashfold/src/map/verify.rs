@@ -158,7 +158,7 @@ fn check_block(
         }
         Ok(())
     })();
-    checked.map_err(|error| error.at(&file.place().offset(offset)))
+    checked.map_err(|error| error.at(&file.place_at(offset)))
 }
 
 /// Compares what the catalog says of entries with what they are.
@@ -172,5 +172,5 @@ fn check_sizes<T: Copy + PartialEq + fmt::Debug>(
         return Ok(());
     }
     let error = Error::field("sizes of entries", format!("{expected:?}"), format!("{got:?}"));
-    Err(error.at(&core.space.file.place().offset(id.number * BLOCK_SIZE as u64)))
+    Err(error.at(&core.space.file.place_at(id.number * BLOCK_SIZE as u64)))
 }

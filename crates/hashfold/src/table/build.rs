@@ -205,6 +205,7 @@ impl TableBuilder {
             generation: self.generation,
             files: vec![data.file, index],
             attributes: self.options.attributes.clone(),
+            devices: Vec::new(),
         };
         self.folder.publish(&manifest)?;
         Table::open_with(self.folder.path(), &ReadOptions::new().env(self.options.env.clone()))

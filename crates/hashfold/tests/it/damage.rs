@@ -387,7 +387,7 @@ fn set_version(bytes: &mut [u8], version: u16) {
 fn versions_of_the_future_and_of_no_time_are_refused() {
     let sample = Sample::new(fixed(400, 1), options(IndexChoice::Dense, 1));
     for name in sample.files.keys() {
-        let newest = if name.starts_with("data") { 2 } else { 1 };
+        let newest = if name.starts_with("index") { 1 } else { 2 };
         for version in [0, newest + 1, 9, u16::MAX] {
             let disk = sample.with(name, |bytes| set_version(bytes, version));
             let error = check_refused(&disk, name);

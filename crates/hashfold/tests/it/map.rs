@@ -46,7 +46,11 @@ fn value(i: u64, round: u64) -> Vec<u8> {
 
 /// Makes a map with spans of both layouts, packets with tombstones, and changes in the log only.
 fn make(env: &Env, folder: &Path) -> Model {
-    let map = Map::create(folder, options(env)).unwrap();
+    make_with(options(env), folder)
+}
+
+fn make_with(options: MapOptions, folder: &Path) -> Model {
+    let map = Map::create(folder, options).unwrap();
     let mut model = Model::new();
     let mut put = |numbers: &mut dyn Iterator<Item = u64>, round: u64| {
         let pairs: Vec<_> = numbers.map(|i| (key(i), value(i, round))).collect();
@@ -123,6 +127,45 @@ fn built_long() -> (Files, Model) {
 /// Returns the files of all golden maps of the last version, with their names.
 fn built_all() -> [(&'static str, Files); 3] {
     [("map", built().0), ("expiring", built_expiring().0), ("long", built_long().0)]
+}
+
+/// The folders of a map on two devices.
+const DEVICES: [&str; 2] = ["map", "device"];
+
+/// Makes a map of [`make`] on two devices, with short stripes. Returns the files of each.
+fn built_on_devices() -> ([Files; 2], Model) {
+    let env = Env::simulated(13);
+    let options = options(&env).devices([DEVICES[1]]).stripe_bytes(64 << 10);
+    let model = make_with(options, Path::new(DEVICES[0]));
+    (DEVICES.map(|folder| read_files(&*env.disk, Path::new(folder))), model)
+}
+
+#[test]
+fn a_map_on_two_devices_is_read_and_written_to() {
+    let disk = MemoryDisk::default();
+    for folder in DEVICES {
+        copy_folder(&OsDisk, &golden("map-v2/devices", folder), &disk, Path::new(folder));
+    }
+    let env = Env { disk: Arc::new(disk), ..Env::simulated(8) };
+    let report = map::verify(&env, Path::new("map"), &Watch::default()).unwrap();
+    assert!(report.is_sound() && report.figures.entries == 3000, "{report:?}");
+    let mut model = built_on_devices().1;
+    let map = Map::open_with("map", options(&env)).unwrap();
+    check(&map, &model);
+    assert!(map.devices().unwrap().iter().all(|device| device.reads > 10));
+    map.put(key(5), b"new").unwrap();
+    model.insert(key(5), b"new".to_vec());
+    map.compact().unwrap();
+    map.close().unwrap();
+    check(&Map::open_with("map", options(&env)).unwrap(), &model);
+}
+
+#[test]
+fn the_same_changes_give_the_same_map_on_two_devices() {
+    for (folder, made) in DEVICES.into_iter().zip(built_on_devices().0) {
+        let kept = read_files(&OsDisk, &golden("map-v2/devices", folder));
+        assert!(kept == made, "{folder} has other files now");
+    }
 }
 
 /// Makes a map of entries, of which many expire, in spans, in packets and in the log only.
@@ -296,6 +339,9 @@ fn the_same_changes_give_the_same_map() {
 #[test]
 #[ignore = "writes to the source tree"]
 fn write_golden_files() {
+    for (folder, files) in DEVICES.into_iter().zip(built_on_devices().0) {
+        write_files(&OsDisk, &golden("map-v2/devices", folder), &files);
+    }
     for (name, files) in built_all() {
         let folder = golden(VERSIONS[1], name);
         if OsDisk.exists(&folder).unwrap() {

@@ -19,7 +19,7 @@ use hashfold::{
 use std::{path::Path, sync::Arc, time::Instant};
 
 /// Number of keys in a batch.
-const BATCH: u64 = 64;
+pub(super) const BATCH: u64 = 64;
 /// Size of a block, in bytes.
 pub(super) const BLOCK_SIZE: u64 = 4096;
 /// Percentages of lookups among mixed operations.
@@ -104,16 +104,7 @@ fn batches(scene: &Scene<'_>, map: &Map, file: &dyn BlockFile) -> Result<()> {
     let count = batches * BATCH;
     scene.disk.take();
     let cpu = process_seconds();
-    let (seconds, done) = wall_seconds(|| {
-        (0..batches).try_for_each(|batch| {
-            let numbers: Vec<u64> =
-                (0..BATCH).map(|i| scene.entries.pick(batch * BATCH + i, 4)).collect();
-            let keys: Vec<_> = numbers.iter().map(|&number| scene.entries.key(number)).collect();
-            let values = map.get_many(&keys)?;
-            let mut answers = numbers.iter().zip(&values);
-            answers.try_for_each(|(&number, value)| scene.entries.check(number, value.as_deref()))
-        })
-    });
+    let (seconds, done) = wall_seconds(|| look_up(scene, map, batches));
     done?;
     let (cpu, reads) = (process_seconds() - cpu, scene.disk.take().reads);
     let plain_s = batched_reads(file, batches, scene.bench.seed)?;
@@ -125,6 +116,18 @@ fn batches(scene: &Scene<'_>, map: &Map, file: &dyn BlockFile) -> Result<()> {
     say("reads", reads as f64 / count as f64, "reads");
     say("plain_fraction", per_s / plain_s, "of plain reads in batches of 64");
     Ok(())
+}
+
+/// Looks up batches of present keys, and checks the answers.
+pub(super) fn look_up(scene: &Scene<'_>, map: &Map, batches: u64) -> Result<()> {
+    (0..batches).try_for_each(|batch| {
+        let numbers: Vec<u64> =
+            (0..BATCH).map(|i| scene.entries.pick(batch * BATCH + i, 4)).collect();
+        let keys: Vec<_> = numbers.iter().map(|&number| scene.entries.key(number)).collect();
+        let values = map.get_many(&keys)?;
+        let mut answers = numbers.iter().zip(&values);
+        answers.try_for_each(|(&number, value)| scene.entries.check(number, value.as_deref()))
+    })
 }
 
 /// Returns the plain reads per second, in batches of [`BATCH`].

@@ -5,6 +5,7 @@
 //! ```
 
 mod commits;
+mod devices;
 mod entries;
 mod load;
 mod lookups;
@@ -92,7 +93,10 @@ impl<'a> Scene<'a> {
         self.say("memory.budget_ratio", rss / budget, "");
         map.close()?;
         // Two maps take more memory than one.
-        if self.wants("import") { load::import(self, puts_per_s) } else { Ok(()) }
+        if self.wants("import") {
+            load::import(self, puts_per_s)?;
+        }
+        self.bench.device.as_ref().map_or(Ok(()), |device| devices::run(self, device))
     }
 
     fn wants(&self, group: &str) -> bool {

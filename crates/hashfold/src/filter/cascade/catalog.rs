@@ -255,6 +255,7 @@ impl View {
             generation: self.generation,
             files: files.collect(),
             attributes: attributes(self, identity),
+            devices: Vec::new(),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
         MapOptions,
         batch::Batch,
         block::{BLOCK_SIZE, Block, BlockId},
-        core::Identity,
+        devices::Identity,
         item::{Change, Value},
         large,
         log::{self, Expand, Logged, Part},
@@ -177,7 +177,7 @@ impl<'a> Collector<'a> {
         };
         let taken = take();
         let place = |error: Error| match &self.file {
-            Some(file) => error.at(&file.place().offset(id.number * BLOCK_SIZE as u64)),
+            Some(file) => error.at(&file.place_at(id.number * BLOCK_SIZE as u64)),
             None => error,
         };
         let taken = taken.map_err(place);

@@ -29,6 +29,7 @@ fn write_map(from: &mut Salvage, folder: &Path, watch: &Watch) -> Result<u64> {
     let options = MapOptions {
         seed: Some(from.seed()),
         attributes: from.attributes().to_vec(),
+        devices: Vec::new(),
         ..from.options.clone()
     };
     let new = recovery::begin(folder, options)?;

@@ -73,7 +73,7 @@ fn find(out: &mut Collector<'_>) -> Result<(Vec<Found>, Cover)> {
     if let Some(first) = damaged.first() {
         let what = "number of damaged blocks in the data file";
         let error = Error::field(what, "0", damaged.len());
-        let place = file.place().offset(first * BLOCK_SIZE as u64);
+        let place = file.place_at(first * BLOCK_SIZE as u64);
         out.lose(error.at(&place), Lost::Entries(ALL_HASHES));
     }
     Ok((found, Cover::of(&stretches)))

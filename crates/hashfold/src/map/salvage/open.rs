@@ -12,15 +12,15 @@ use crate::{
     error::{Error, ErrorClass, Place, Result},
     folder::{self, LockedFolder},
     io::{
-        Access, BlockFile, Disk,
+        Access, BlockFile, Disk, DiskLayer,
         frame::{FileKind, Header},
     },
     manifest::{Kind, Manifest},
     map::{
         MapOptions,
         catalog::{self, Position},
-        checkpoint::{CATALOG, DATA, DATA_NAME},
-        core::Identity,
+        checkpoint::{CATALOG, DATA},
+        devices::{self, DATA_NAME, Identity},
         space::Space,
         span::Stored,
     },
@@ -67,7 +67,7 @@ pub fn salvage(
     options.check()?;
     let locked = LockedFolder::open(options.env.disk.clone(), folder.as_ref())?;
     let patient = PatientDisk::on(options.env.disk.clone());
-    let remains = Remains::find(&patient, folder.as_ref())?;
+    let remains = Remains::find(&patient, folder.as_ref(), &options)?;
     let sorted_in = (&options, spill.as_ref());
     let mut out = Collector::new(remains.identity, sorted_in, patient.failures(), watch)?;
     remains.collect(&mut out)?;
@@ -97,10 +97,12 @@ struct Remains<'a> {
     manifest: Result<Manifest>,
     /// The data file, whose header is not checked.
     data: Result<Arc<dyn BlockFile>>,
+    /// The errors of devices that are lost, if the data file is on several.
+    lost_devices: Vec<Error>,
 }
 
 impl<'a> Remains<'a> {
-    fn find(disk: &'a dyn Disk, folder: &'a Path) -> Result<Remains<'a>> {
+    fn find(disk: &'a PatientDisk, folder: &'a Path, options: &MapOptions) -> Result<Remains<'a>> {
         let manifest = folder::read_manifest(disk, folder, Kind::Map);
         if let Err(error) = &manifest
             && error.class() != ErrorClass::Damage
@@ -113,7 +115,15 @@ impl<'a> Remains<'a> {
             Ok(Manifest { seed, id, .. }) => Identity { seed: *seed, id: *id },
             Err(error) => identity(disk, folder)?.ok_or_else(|| error.clone())?,
         };
-        Ok(Remains { disk, folder, identity, manifest, data })
+        let named = manifest.as_ref().ok().map(|manifest| &*manifest.devices);
+        let folders = (named, &*options.devices);
+        let (data, lost_devices) = match devices::remains(disk.below(), folder, identity, folders) {
+            Ok(None) => (data, Vec::new()),
+            Ok(Some(found)) => (Ok(disk.over_opened(found.file)), found.lost),
+            Err(error) if error.class() == ErrorClass::Damage => (Err(error), Vec::new()),
+            Err(error) => return Err(error),
+        };
+        Ok(Remains { disk, folder, identity, manifest, data, lost_devices })
     }
 
     /// Collects all changes that can be read.
@@ -139,6 +149,9 @@ impl<'a> Remains<'a> {
     fn note_files(&self, out: &mut Collector<'_>) {
         if let Err(error) = &self.manifest {
             out.lose(error.clone(), Lost::Attributes);
+        }
+        for error in &self.lost_devices {
+            out.lose(error.clone(), Lost::Entries(ALL_HASHES));
         }
         let Identity { seed, id } = self.identity;
         let header =

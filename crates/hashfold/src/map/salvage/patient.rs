@@ -66,6 +66,10 @@ impl BlockFile for PatientFile {
         self.file.place()
     }
 
+    fn place_at(&self, offset: u64) -> Place {
+        self.file.place_at(offset)
+    }
+
     fn size(&self) -> Result<u64> {
         self.file.size()
     }

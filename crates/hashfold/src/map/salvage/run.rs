@@ -12,8 +12,7 @@ use crate::{
     map::{
         MapOptions,
         batch::untagged,
-        checkpoint::DATA_NAME,
-        core::Identity,
+        devices::{DATA_NAME, Identity},
         item::{Change, Content, Value},
         large,
         pointer::Pointer,

@@ -1,0 +1,185 @@
+//! Maps whose hot groups have copies on another device.
+
+use super::{
+    devices_tests::change,
+    tests::{Model, Numbers, check, folder, tiny},
+    *,
+};
+use crate::{
+    env::Env,
+    io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
+    key::KeyHash,
+    work::Watch,
+};
+use std::{path::Path, sync::Arc};
+
+const KEYS: u32 = 500;
+
+fn options(disk: &Arc<dyn Disk>) -> MapOptions {
+    tiny(Env { disk: disk.clone(), ..Env::simulated(1) }).mirrors(12 * 4096)
+}
+
+/// Makes a map on three devices.
+fn made(disk: &Arc<dyn Disk>) -> (Map, Model) {
+    let (mut model, mut random) = (Model::new(), Numbers::new(5));
+    let map = Map::create(folder(), options(disk).devices(["b", "c"])).unwrap();
+    change(&map, &mut model, KEYS, (&mut random, 2500));
+    map.compact().unwrap();
+    (map, model)
+}
+
+/// Looks up a key until its group has a copy.
+fn heat(map: &Map, key: &[u8]) {
+    let before = map.stat().mirror_blocks;
+    let is_copied = (0..3000).any(|_| {
+        map.get(key).unwrap();
+        map.stat().mirror_blocks != before
+    });
+    assert!(is_copied, "{:?}", map.stat());
+}
+
+/// Returns a key with a value in a block of entries.
+fn small(model: &Model) -> &Vec<u8> {
+    model.iter().find(|(_, value)| value.len() < 60).unwrap().0
+}
+
+/// Returns the blocks of a copy that a key's group has.
+fn copy_of(map: &Map, key: &[u8]) -> Option<Arc<space::Blocks>> {
+    let group = map.core().directory.find(KeyHash::of(key, map.seed()));
+    let span = group.state().stored.span.clone().unwrap();
+    span.mirror.as_ref().unwrap().copy()
+}
+
+#[test]
+fn a_hot_group_is_read_from_two_devices() {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let (map, model) = made(&disk);
+    let reads = |map: &Map| map.devices().unwrap().iter().map(|it| it.reads).collect::<Vec<_>>();
+    let key = small(&model);
+    heat(&map, key);
+    check(&map, &model, KEYS, "with a copy");
+    let before = reads(&map);
+    for _ in 0..600 {
+        assert_eq!(map.get(key).unwrap().as_ref(), model.get(key));
+    }
+    let more: Vec<u64> = reads(&map).iter().zip(&before).map(|(after, it)| after - it).collect();
+    assert_eq!(more.iter().sum::<u64>(), 600);
+    assert_eq!(more.iter().filter(|count| **count > 100).count(), 2, "{more:?} {before:?}");
+    // Reads of a batch are in flight together.
+    let before = reads(&map);
+    let found = map.get_many(&vec![key; 100]).unwrap();
+    assert!(found.iter().all(|value| value.as_ref() == model.get(key)));
+    let more: Vec<u64> = reads(&map).iter().zip(&before).map(|(after, it)| after - it).collect();
+    assert_eq!(more.iter().filter(|count| **count > 30).count(), 2, "{more:?}");
+    assert!(map.background_error().is_none());
+}
+
+/// Random keys are not hot; what is hot now takes the place of what was.
+#[test]
+fn copies_follow_the_reads() {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let (map, model) = made(&disk);
+    let keys: Vec<&Vec<u8>> = model.keys().collect();
+    for _ in 0..10 {
+        map.get_many(&keys).unwrap();
+    }
+    assert_eq!(map.stat().mirror_blocks, 0, "no group is read more than others");
+    let mut copied = 0;
+    let mut random = Numbers::new(6);
+    for round in 0..20 {
+        let key = keys[random.below(keys.len() as u32) as usize];
+        for _ in 0..2500 {
+            map.get(key).unwrap();
+        }
+        copied += u32::from(copy_of(&map, key).is_some());
+        let stats = map.stat();
+        assert!(stats.mirror_blocks <= 12, "{round}: {stats:?}");
+        assert_eq!(map.space().unwrap().mirror_bytes, stats.mirror_blocks * 4096);
+    }
+    assert!(copied > 15, "{copied}");
+    check(&map, &model, KEYS, "after many copies");
+}
+
+#[test]
+fn a_change_of_a_group_ends_its_copy_and_nothing_of_it_is_left() {
+    let memory = MemoryDisk::default();
+    let disk: Arc<dyn Disk> = Arc::new(memory.clone());
+    let (map, mut model) = made(&disk);
+    let key = small(&model).clone();
+    heat(&map, &key);
+    map.put(&key, b"new").unwrap();
+    model.insert(key.clone(), b"new".to_vec());
+    check(&map, &model, KEYS, "the change is in RAM");
+    map.compact().unwrap();
+    assert_eq!(map.stat().mirror_blocks, 0);
+    check(&map, &model, KEYS, "after a merge");
+    heat(&map, &key);
+    drop(map);
+    // A copy is not there any more when the map is opened.
+    let map = Map::open_with(folder(), options(&disk)).unwrap();
+    assert_eq!(map.stat().mirror_blocks, 0);
+    check(&map, &model, KEYS, "opened again");
+    drop(map);
+    // Nor does it confuse a salvage that has to search all blocks.
+    memory.remove(&folder().join("MANIFEST")).unwrap();
+    let options = options(&disk).devices(["b", "c"]);
+    let mut left = salvage(folder(), "spill", options.clone(), &Watch::default()).unwrap();
+    left.write_map("mended", &Watch::default()).unwrap();
+    assert_eq!(left.losses().len(), 1, "{:?}", left.losses());
+    let options = MapOptions { devices: Vec::new(), ..options };
+    check(&Map::open_with("mended", options).unwrap(), &model, KEYS, "mended");
+}
+
+#[test]
+fn a_damaged_copy_is_given_up() {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let (map, model) = made(&disk);
+    let key = small(&model);
+    let look_up = |many: bool| match many {
+        false => (0..2).map(|_| map.get(key).unwrap()).collect(),
+        true => map.get_many(&[key; 40]).unwrap(),
+    };
+    for many in [false, true] {
+        heat(&map, key);
+        let copy = copy_of(&map, key).unwrap();
+        let zeros = vec![0; copy.count as usize * 4096];
+        map.core().space.file.write_at(copy.offset(), &zeros).unwrap();
+        for value in look_up(many) {
+            assert_eq!(value.as_ref(), model.get(key));
+        }
+        assert!(copy_of(&map, key).is_none(), "the copy was read");
+    }
+}
+
+#[test]
+fn copies_make_way_on_a_full_disk() {
+    let faulty = FaultyDisk::new(FaultPlan::default());
+    let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+    let (map, model) = made(&disk);
+    let key = small(&model);
+    heat(&map, key);
+    let space = &map.core().space;
+    let copied = map.stat().mirror_blocks;
+    let mut taken = Vec::new();
+    faulty.plan(Fault::Full { write: 0 });
+    // All free blocks, also those of the copies.
+    while let Ok(blocks) = space.take(1) {
+        taken.push(blocks.first);
+        std::mem::forget(blocks);
+    }
+    assert_eq!((map.stat().mirror_blocks, space.counts().0), (0, 0));
+    assert!(taken.len() as u64 > copied);
+    check(&map, &model, KEYS, "on a full disk");
+}
+
+#[test]
+fn maps_without_the_option_have_no_copies() {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    drop(made(&disk));
+    let map = Map::open_with(folder(), options(&disk).mirrors(0)).unwrap();
+    for _ in 0..3000 {
+        map.get(b"key").unwrap();
+    }
+    assert_eq!(map.stat().mirror_blocks, 0);
+    assert!(disk.open(Path::new("b/map-data"), Access::Cached).is_ok());
+}
