@@ -225,7 +225,11 @@ impl LockedFolder {
     /// Creates the file that marks a folder without its first manifest: data files beside it were
     /// left by a crashed first build, not by a data set whose manifest was lost.
     pub(crate) fn begin_first(&self) -> Result<()> {
-        self.disk.create(&self.path.join(manifest::FIRST_NAME), Access::Cached)?;
+        let path = self.path.join(manifest::FIRST_NAME);
+        // The name of a file that is created anew is not durable until the folder is synced.
+        if !self.disk.exists(&path)? {
+            self.disk.create(&path, Access::Cached)?;
+        }
         self.disk.sync_folder(&self.path)
     }
 

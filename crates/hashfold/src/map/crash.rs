@@ -472,7 +472,7 @@ fn scripts() -> Vec<Script> {
 fn scripts_of_devices() -> Vec<Script> {
     let plans = [(2, Plan::Grow), (3, Plan::Shrink)];
     let size = Size { acts: 200, keys: KEYS };
-    let scripts = (7..).zip(plans);
+    let scripts = (9..).zip(plans);
     scripts.map(|(seed, (devices, plan))| Script { devices, ..script(seed, size, plan) }).collect()
 }
 

@@ -514,7 +514,7 @@ fn a_transaction_of_the_largest_size_is_committed_replayed_and_salvaged() {
     }
     assert!(salvaged(&without) == (model.clone(), true), "without the catalog");
     // Each damaged block is reported, and no value is wrong.
-    let path = folder().join(checkpoint::DATA_NAME);
+    let path = folder().join(devices::DATA_NAME);
     let blocks = disk.open(&path, Access::Cached).unwrap().size().unwrap() / 4096;
     let mut losses = 0;
     for block in (1..blocks).step_by(41) {
