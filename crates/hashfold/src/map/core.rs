@@ -46,8 +46,9 @@ const MIRRORS_MAX: usize = 64;
 pub(super) struct Core {
     pub(super) identity: Identity,
     pub(super) options: MapOptions,
-    pub(super) folder: LockedFolder,
+    /// Unlocked before `folder`: a process that locks the folder of the map finds the others free.
     pub(super) devices: Devices,
+    pub(super) folder: LockedFolder,
     /// The user's names and values.
     pub(super) attributes: Vec<(String, Vec<u8>)>,
     pub(super) space: Arc<Space>,

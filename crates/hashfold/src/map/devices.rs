@@ -348,12 +348,14 @@ pub(super) fn remains(
         Some(rank) => rank.unit,
         None => return ranks[0].clone().map(|_| None),
     };
+    // The folder of another device than the first may be the one that is left.
+    let own = ranks[0].as_ref().map_or(0, |rank| rank.index.min(count - 1));
     let (mut lost, mut devices) = (Vec::new(), Vec::new());
     for index in 0..count {
-        let path = if index == 0 {
+        let path = if index == own {
             Some(folder)
         } else {
-            paths.get(usize::from(index) - 1).map(|path| &**path)
+            paths.get(usize::from(index) - usize::from(index > own)).map(|path| &**path)
         };
         let file = open_remains(disk, path, identity, Rank { index, count, unit });
         let file = file.unwrap_or_else(|error| {
@@ -376,7 +378,7 @@ fn open_remains(
         let expected = format!("one for device {}", rank.index);
         return Err(Error::argument("folder of a device", expected, "none"));
     };
-    if rank.index > 0 {
+    if Rank::read(disk, path, identity).is_ok() {
         // Blocks of another device would pass for damaged ones.
         rank.check(disk, path, identity)?;
     }

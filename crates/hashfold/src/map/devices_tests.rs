@@ -194,7 +194,11 @@ fn a_backup_of_several_devices_is_on_one() {
 
 /// Returns the entries that a salvage finds, and the losses.
 fn left(options: MapOptions) -> Result<(Model, Vec<Loss>)> {
-    let mut run = salvage(folder(), "spill", options, &Watch::default())?;
+    left_in(folder(), options)
+}
+
+fn left_in(folder: &Path, options: MapOptions) -> Result<(Model, Vec<Loss>)> {
+    let mut run = salvage(folder, "spill", options, &Watch::default())?;
     let mut found = Model::new();
     while run.advance()? {
         found.insert(run.entry().key.to_vec(), run.entry().value.unwrap().to_vec());
@@ -217,6 +221,21 @@ fn a_salvage_reads_all_devices_that_are_left() {
     headless.remove(&folder().join(DEVICE_NAME)).unwrap();
     let (found, _) = left(options(&headless).devices(["b", "c"])).unwrap();
     assert!(found == model);
+    // Without the file that says which device a folder is, its place among the others does.
+    let unnamed = copy(&disk);
+    unnamed.remove(&Path::new("b").join(DEVICE_NAME)).unwrap();
+    assert!(left(options(&unnamed)).unwrap().0 == model);
+    // Without the folder of the first device, that of another one leads to the rest.
+    let first_lost = copy(&disk);
+    for name in first_lost.list(folder()).unwrap() {
+        first_lost.remove(&folder().join(name)).unwrap();
+    }
+    for (own, others) in [("b", ["map", "c"]), ("c", ["map", "b"])] {
+        let (found, _) = left_in(Path::new(own), options(&first_lost).devices(others)).unwrap();
+        // The log is lost, too: some keys have the values that they had before.
+        let right = found.iter().filter(|(key, value)| model.get(*key) == Some(*value)).count();
+        assert!(right > model.len() / 3, "{own}: {right} of {} of {}", found.len(), model.len());
+    }
     // Without a device, the entries on the others are found, and none that is wrong.
     for lost in ["b", "c", "map"] {
         let disk = copy(&disk);

@@ -147,6 +147,7 @@ pub(super) fn relieve_moving(core: &Core) -> Result<()> {
     // The caller may hold locks under which nothing panics.
     caught(|| {
         while core.buffered_bytes() > goal && write_fullest(core, &mut groups)? {}
+        relieve_packets_moving(core);
         Ok(())
     })
 }
@@ -193,19 +194,37 @@ fn write_some(core: &Core, groups: &mut Vec<Arc<Group>>) -> Result<()> {
     flush(core, &flushed)
 }
 
+/// Whether packets take more memory than they may.
+fn has_too_many_packets(core: &Core) -> bool {
+    core.counters.packet_bytes.load(SeqCst) > core.options.shape.packet_bytes
+}
+
+/// Returns all groups, those with the largest packets first.
+fn largest_packets(core: &Core) -> Vec<Arc<Group>> {
+    let mut groups = core.directory.all();
+    groups.sort_by_cached_key(|group| u64::MAX - group.state().stored.packet_bytes());
+    groups
+}
+
 /// Merges the groups whose packets take the most memory, until all packets together take no more than they
 /// may. Errors are noted: the changes of the groups are on the device already.
-fn relieve_packets(core: &Core) {
-    let is_over = || core.counters.packet_bytes.load(SeqCst) > core.options.shape.packet_bytes;
-    if !is_over() {
+pub(super) fn relieve_packets(core: &Core) {
+    if !has_too_many_packets(core) {
         return;
     }
     own_numbers(core);
-    let mut groups = core.directory.all();
-    groups.sort_by_cached_key(|group| u64::MAX - group.state().stored.packet_bytes());
-    for group in groups.iter().take_while(|_| is_over()) {
+    for group in largest_packets(core).iter().take_while(|_| has_too_many_packets(core)) {
         let _moving = core.moving();
         core.tasks.note(merge_and_join(core, group));
+    }
+}
+
+/// Does what [`relieve_packets`] does for a caller that holds `moving`, and has called `own_numbers` before.
+fn relieve_packets_moving(core: &Core) {
+    if has_too_many_packets(core) {
+        for group in largest_packets(core).iter().take_while(|_| has_too_many_packets(core)) {
+            core.tasks.note(merge_and_join(core, group));
+        }
     }
 }
 

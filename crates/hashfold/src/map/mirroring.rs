@@ -71,7 +71,7 @@ fn load(striped: &StripedFile, number: u64) -> (u64, u64) {
 /// Copies a span to another device if it is hot, and if there is room.
 ///
 /// # Errors
-/// A block of the span cannot be read, or the copy cannot be written. A full disk is no error.
+/// A block of the span cannot be read, or the copy cannot be written. A file that cannot grow is no error.
 pub(super) fn copy(core: &Core, span: &Span) -> Result<()> {
     let (space, count) = (&core.space, span.blocks.count);
     let (Some(striped), Some(mirror)) = (space.striped(), &span.mirror) else { return Ok(()) };

@@ -11,7 +11,7 @@ use super::{
     item::{Change, Value},
     large::{self, Owner, Owners},
     log::{self, Expand, Logged, Part},
-    maintain::relieve,
+    maintain::{relieve, relieve_packets},
     options::MapOptions,
     pointer::Pointer,
     prefix::Prefix,
@@ -217,7 +217,10 @@ impl Expand for Replay<'_> {
     }
 
     fn take(&mut self, change: Change<'_>) -> Result<()> {
-        relieve(self.core, self.core.buffer_bytes_max())?;
+        if self.core.buffered_bytes() > self.core.buffer_bytes_max() {
+            relieve(self.core, self.core.buffer_bytes_max())?;
+            relieve_packets(self.core);
+        }
         let owner = match change.content.value {
             Value::Large(pointer) => Some(self.owner(pointer)?),
             Value::Tombstone | Value::Inline(_) => None,

@@ -61,8 +61,9 @@ struct Free {
     allocated_count: u64,
     /// Number of blocks in the file.
     end: u64,
-    /// Whether free blocks may be named by changes that are still to be replayed.
-    is_replaying: bool,
+    /// While changes are replayed, the number of blocks that the file had before: free ones of these may be named by
+    /// changes that are still to be replayed.
+    named_before: Option<u64>,
 }
 
 /// Whether free blocks take space on the device.
@@ -138,11 +139,8 @@ impl Space {
     fn take_if_free(self: &Arc<Self>, count: u64) -> Result<Blocks> {
         assert!(count > 0);
         let mut free = self.free();
-        if free.is_replaying {
-            let first = free.end;
-            self.file.allocate((first + count) * BLOCK_SIZE as u64)?;
-            free.end += count;
-            return Ok(Blocks { first, count, space: self.clone() });
+        if let Some(end) = free.named_before {
+            return self.take_behind(&mut free, end, count);
         }
         if free.fitting(count).is_none() {
             self.grow(&mut free, count)?;
@@ -152,6 +150,17 @@ impl Space {
         if length > count {
             free.insert(first + count, length - count, backing);
         }
+        Ok(Blocks { first, count, space: self.clone() })
+    }
+
+    /// Takes `count` consecutive free blocks from block `end` on. The file grows if none are found.
+    fn take_behind(self: &Arc<Self>, free: &mut Free, end: u64, count: u64) -> Result<Blocks> {
+        if let Some(first) = free.fitting_behind(end, count) {
+            return Ok(self.claim_of(free, first, count).expect("these blocks are free"));
+        }
+        let first = free.end;
+        self.file.allocate((first + count) * BLOCK_SIZE as u64)?;
+        free.end += count;
         Ok(Blocks { first, count, space: self.clone() })
     }
 
@@ -171,7 +180,7 @@ impl Space {
             firsts.filter(|first| first + from.count <= end).find(is_apart)
         };
         let mut free = self.free();
-        if free.is_replaying {
+        if free.named_before.is_some() {
             return None;
         }
         let fitting = free.by_length.range((from.count, 0)..).take(EXTENTS_MAX);
@@ -188,10 +197,11 @@ impl Space {
         self.claim_of(&mut free, first, from.count)
     }
 
-    /// Says whether changes are being replayed. Meanwhile, blocks are taken at the end of the file
-    /// only: free blocks may have large values of changes that are still to be replayed.
+    /// Says whether changes are being replayed. Meanwhile, only blocks are taken that the file did not have before: free
+    /// ones of the others may have large values of changes that are still to be replayed.
     pub(super) fn set_replaying(&self, is_replaying: bool) {
-        self.free().is_replaying = is_replaying;
+        let mut free = self.free();
+        free.named_before = is_replaying.then_some(free.end);
     }
 
     /// Appends at least `count` blocks to the file.
@@ -274,6 +284,14 @@ impl Free {
     fn fitting(&self, count: u64) -> Option<(u64, u64)> {
         let shortest = |extents: &BTreeSet<_>| extents.range((count, 0)..).next().copied();
         shortest(&self.allocated).or_else(|| shortest(&self.by_length))
+    }
+
+    /// Returns the first one of `count` consecutive free blocks from block `end` on.
+    fn fitting_behind(&self, end: u64, count: u64) -> Option<u64> {
+        let across = self.by_start.range(..end).next_back();
+        let extents = across.into_iter().chain(self.by_start.range(end..).take(EXTENTS_MAX));
+        let mut parts = extents.map(|(start, length)| (end.max(*start), start + length));
+        parts.find(|(first, end)| first + count <= *end).map(|(first, _)| first)
     }
 
     /// Adds an extent, and joins it with its neighbours. The result is a hole if all parts are.
@@ -372,6 +390,20 @@ mod tests {
         assert_eq!(space.counts(), (16, 17));
         assert_eq!(space.take(16).unwrap().first, 1);
         assert_eq!(space.take(17).unwrap().first, 1);
+    }
+
+    #[test]
+    fn replays_take_only_blocks_that_the_file_did_not_have() {
+        let space = space(20);
+        let used = space.take(5).unwrap();
+        space.set_replaying(true);
+        let [first, second] = [4, 3].map(|count| space.take(count).unwrap());
+        assert_eq!((first.first, second.first, space.counts()), (20, 24, (14, 27)));
+        drop((used, first));
+        let again = [3, 1, 1].map(|count| space.take(count).unwrap());
+        assert_eq!(again.each_ref().map(|blocks| blocks.first), [20, 23, 27]);
+        space.set_replaying(false);
+        assert_eq!(space.take(19).unwrap().first, 1);
     }
 
     #[test]

@@ -254,7 +254,7 @@ impl Spilled {
         let count = self.count + kept.len() as u64;
         let record = SpilledRecord { spilled: self, payload, count };
         // What cannot be read must be known before the log has the record.
-        record.expand(core, &mut |_, _| ())?;
+        record.expand(core, &mut |_, _| Ok(()))?;
         Ok(record)
     }
 }
@@ -296,11 +296,11 @@ impl SpilledRecord<'_> {
     /// Calls `take` with each change in order, and with the owner of its large value. Reads one part at a time.
     ///
     /// # Errors
-    /// A part cannot be read: `take` has had the changes before it.
+    /// A part cannot be read: `take` has had the changes before it. Those of `take`.
     pub(super) fn expand(
         &self,
         core: &Core,
-        take: &mut dyn FnMut(Change<'_>, Option<&Owner>),
+        take: &mut dyn FnMut(Change<'_>, Option<&Owner>) -> Result<()>,
     ) -> Result<()> {
         let seed = core.identity.seed;
         let mut parts = Parts { core, owners: &self.spilled.owners, take };
@@ -312,7 +312,7 @@ impl SpilledRecord<'_> {
 struct Parts<'a> {
     core: &'a Core,
     owners: &'a Owners,
-    take: &'a mut dyn FnMut(Change<'_>, Option<&Owner>),
+    take: &'a mut dyn FnMut(Change<'_>, Option<&Owner>) -> Result<()>,
 }
 
 impl Expand for Parts<'_> {
@@ -328,8 +328,7 @@ impl Expand for Parts<'_> {
             }
             Value::Tombstone | Value::Inline(_) => None,
         };
-        (self.take)(change, owner);
-        Ok(())
+        (self.take)(change, owner)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     log, lookup, maintain,
     spill::{self, Spilled, SpilledRecord, TRANSACTION_SIZE_MAX},
     stripes::Held,
-    write::{self, Applying},
+    write::{self, Applying, CHANGES_SIZE_MAX},
 };
 use crate::{
     error::{ErrorKind, Result},
@@ -261,11 +261,16 @@ impl Transaction {
     }
 }
 
+/// Size of lists above the budget, in bytes, to which they grow if they cannot be flushed: as much as a record of changes
+/// in memory makes them grow.
+const EXCESS_BYTES_MAX: usize = CHANGES_SIZE_MAX;
+
 /// Appends the record of a transaction whose writes were spilled to the log, and applies it. All stripes and `moving`
 /// are held.
 ///
 /// # Errors
-/// The log failed; or a part cannot be read any more, and the map refuses all reads and changes from then on.
+/// The log failed; or a part cannot be read any more, or the lists cannot be flushed and take very much memory, and the
+/// map refuses all reads and changes from then on.
 fn write_spilled(core: &Core, mut held: Held<'_>, record: &SpilledRecord<'_>) -> Result<u64> {
     let logged = (record.count, &record.payload[..]);
     let seqs = write::log_record(core, logged, record.owners().cloned())?;
@@ -274,8 +279,13 @@ fn write_spilled(core: &Core, mut held: Held<'_>, record: &SpilledRecord<'_>) ->
     if !notes {
         held.note_all(end);
     }
-    let mut applying = Applying { core, held, seqs, notes, relieves: true };
-    let applied = record.expand(core, &mut |change, owner| applying.apply(change, owner));
+    let mut applying = Applying { core, held, seqs, notes, relieves_above: Some(0) };
+    let applied = record.expand(core, &mut |change, owner| match applying.apply(change, owner) {
+        Err(error) if core.buffered_bytes() > core.buffer_bytes_max() + EXCESS_BYTES_MAX => {
+            Err(error)
+        }
+        _ => Ok(()),
+    });
     applied.inspect_err(|_| core.set_partial())?;
     Ok(end)
 }

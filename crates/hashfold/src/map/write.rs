@@ -255,24 +255,28 @@ pub(super) fn append(core: &Core, record: &Record<'_>) -> Result<u64> {
 pub(super) fn write_held(core: &Core, held: Held<'_>, record: &Record<'_>) -> Result<u64> {
     let seqs = log_record(core, (record.count(), &record.payload), record.owners())?;
     core.counters.log_bytes.fetch_add(record.size(), SeqCst);
-    let mut applying = Applying { core, held, seqs, notes: true, relieves: record.is_long() };
+    let relieves_above = record.is_long().then_some(0);
+    let mut applying = Applying { core, held, seqs, notes: true, relieves_above };
     if record.clears {
         core.clear();
         applying.held.note_all(applying.seqs.end);
     }
     for (change, owner) in &record.changes {
-        applying.apply(*change, owner.as_ref());
+        // Without a flush, the changes that follow take memory above the budget: they are in memory already.
+        let _ = applying.apply(*change, owner.as_ref());
     }
     Ok(applying.seqs.end)
 }
 
 /// Appends a record to the log: its number of changes and its payload. Returns the sequence numbers of its changes.
-/// The log keeps the owners.
+/// The log keeps the owners. The stripes of all changes are held, so that another record which could be applied in part
+/// only is known: what was read of it must not decide about this one.
 pub(super) fn log_record(
     core: &Core,
     (count, payload): (u64, &[u8]),
     owners: impl Iterator<Item = Owner>,
 ) -> Result<Range<u64>> {
+    core.check_whole()?;
     let appended = core.log().append(count, payload);
     // After a failure, the record may be in the log all the same.
     let seq = appended.as_ref().map_or_else(|_| core.log().end(), |end| end - count);
@@ -289,23 +293,27 @@ pub(super) struct Applying<'a> {
     pub(super) seqs: Range<u64>,
     /// Whether each change is recorded for open transactions.
     pub(super) notes: bool,
-    /// Whether lists are flushed when they take too much memory. `moving` is held then.
-    pub(super) relieves: bool,
+    /// The size of all lists above which they are flushed, if that is too much; `moving` is held then.
+    pub(super) relieves_above: Option<usize>,
 }
 
 impl Applying<'_> {
-    pub(super) fn apply(&mut self, change: Change<'_>, owner: Option<&Owner>) {
+    /// Applies a change. Returns the error of a flush for which the lists take too much memory; the change is applied all
+    /// the same, and flushes are tried again when the lists have grown.
+    pub(super) fn apply(&mut self, change: Change<'_>, owner: Option<&Owner>) -> Result<()> {
         let core = self.core;
         core.apply(change, self.seqs.start, owner);
         if self.notes {
             self.held.note(change.hash, self.seqs.end);
         }
-        if self.relieves {
-            let relieved = maintain::relieve_moving(core);
-            self.relieves = relieved.is_ok();
-            // The changes that follow take memory above the budget.
-            core.tasks.note(relieved);
+        if self.relieves_above.is_none_or(|size| core.buffered_bytes() <= size) {
+            return Ok(());
         }
+        let relieved = maintain::relieve_moving(core);
+        let failed = relieved.is_err().then(|| core.buffered_bytes() + core.buffer_bytes_max() / 4);
+        self.relieves_above = Some(failed.unwrap_or(0));
+        core.tasks.note(relieved.clone());
+        relieved
     }
 }
 

@@ -33,8 +33,8 @@ mod x86 {
     pub(super) fn equal(instructions: Instructions, lines: [&Line; 2], low: u64) -> Option<u32> {
         match instructions {
             Instructions::Portable => None,
-            // SAFETY: the processor has AVX2: `Instructions` are detected.
             Instructions::V3 => {
+                // SAFETY: the processor has AVX2: `Instructions` are detected.
                 Some(unsafe { equal_v3(lines[0], low) | equal_v3(lines[1], low) << 8 })
             }
             // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
