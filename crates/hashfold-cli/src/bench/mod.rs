@@ -381,8 +381,9 @@ pub(crate) struct MemoryBench {
     #[arg(long, default_value_t = 0.87, value_name = "PART")]
     pub(crate) load: f64,
 
-    /// Group of measurements; may be repeated [default: all]
-    #[arg(long, value_name = "GROUP", value_parser = ["group", "append"])]
+    /// Group of measurements; may be repeated. `day` appends 48 times as much as `append`, and trims [default: group and
+    /// append]
+    #[arg(long, value_name = "GROUP", value_parser = ["group", "append", "day"])]
     pub(crate) only: Vec<String>,
 
     /// Number of rounds; more than one print medians and ranges, at the end

@@ -275,6 +275,15 @@ fn the_memory_benchmark_prints_each_figure() {
 }
 
 #[test]
+fn the_day_of_appends_prints_each_figure() {
+    let work = Work::new();
+    let figures = figures(&work, "bench memory --chains 2000 --only day --json");
+    let names = ["records_s", "interval_ratio", "bytes_per_key", "rss_ratio", "fill"];
+    let names: Vec<_> = names.iter().map(|name| format!("memory.day.{name}")).collect();
+    check(&figures, names.iter().map(String::as_str));
+}
+
+#[test]
 fn the_pipeline_benchmark_prints_each_figure() {
     let work = Work::new();
     let figures = figures(&work, "bench pipeline --events 3000 --time 50ms --json");

@@ -50,6 +50,15 @@ impl Slot<'_> {
         self.shard.append(self.place, self.key, bytes.as_ref())
     }
 
+    /// Removes the first bytes of the value, so that at most `keep` bytes stay. Returns the number of bytes removed, or
+    /// `None` if the key is not there.
+    ///
+    /// # Errors
+    /// Those of [`AppendTable::trim`](super::AppendTable::trim).
+    pub fn trim(&mut self, keep: usize) -> Result<Option<usize>> {
+        self.shard.trim(self.place, self.key, |value| value.len().saturating_sub(keep))
+    }
+
     /// Removes the key; returns whether it was there.
     ///
     /// # Errors

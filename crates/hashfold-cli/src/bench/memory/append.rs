@@ -14,7 +14,7 @@ use hashfold::{memory::AppendTable, run::Run as _, work::Watch};
 use std::time::Instant;
 
 /// Number of records of a call.
-const BATCH: usize = 1000;
+pub(super) const BATCH: usize = 1000;
 /// Size of a record in bytes.
 pub(in crate::bench) const RECORD: usize = 16;
 /// Exponent of the distribution of lengths, and the longest chain, as in the posts on tables in RAM.

@@ -1,6 +1,7 @@
 //! `hashfold bench memory`: tables in RAM.
 
 mod append;
+mod day;
 mod group;
 
 #[cfg(all(feature = "deploy", feature = "serve"))]
@@ -34,6 +35,9 @@ pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     }
     if wants("append") {
         append::run(bench, report)?;
+    }
+    if bench.only.iter().any(|only| only == "day") {
+        day::run(bench, report)?;
     }
     Ok(())
 }

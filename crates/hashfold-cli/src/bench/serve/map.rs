@@ -27,7 +27,10 @@ pub(super) fn run(scene: &Scene<'_>) -> Result<()> {
     if !OsDisk.exists(&folder)? {
         fill(&folder, MapOptions::new().env(scene.env()).memory(memory as usize), &pairs)?;
     }
-    let config = format!("threads = 1\n[data.large]\npath = {folder:?}\nmemory = \"{memory}\"\n");
+    // The page cache would hold all of it.
+    let config = format!(
+        "threads = 1\n[data.large]\npath = {folder:?}\naccess = \"direct\"\nmemory = \"{memory}\"\n"
+    );
     let server = Process::start(scene.folder, "large-map", &config)?;
     let before = server.memory()?;
     let file = direct_file(&folder, "map-data")?;
