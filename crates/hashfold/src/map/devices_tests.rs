@@ -169,7 +169,7 @@ fn assert_superseded(opened: Result<Map>, folder: &str) {
     assert!(error.to_string().starts_with(&message), "{error}");
 }
 
-/// Whoever changes the map first has the devices from then on, also without a checkpoint.
+/// The copy that changes the map first has the devices from then on, also without a checkpoint.
 #[test]
 fn a_copy_of_the_first_folder_never_writes_over_the_other_ones_data() {
     for (first, second) in [("map", "twin"), ("twin", "map")] {

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     env::Env,
+    error::{ErrorClass, ErrorKind},
     io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::KeyHash,
     work::Watch,
@@ -196,12 +197,11 @@ fn a_copy_that_cannot_be_read_is_no_error() {
     let all = (0..blocks.count).flat_map(|i| [blocks.first + i, copy.first + i]);
     *failing.faults.unreadable.lock().unwrap() = all.map(place).collect();
     let error = map.get_many(&keys).unwrap_err();
-    let failed = error.place().unwrap().to_string();
-    assert!(failing.faults.unreadable.lock().unwrap().contains(&failed), "{error}");
+    assert_eq!(error.class(), ErrorClass::Io, "{error}");
     let mut calls = 0;
     let stopped = map.visit_many(&keys[..9], &mut |_, _| {
         calls += 1;
-        Err(crate::error::ErrorKind::Stopped.into())
+        Err(ErrorKind::Stopped.into())
     });
     assert!(stopped.is_err() && calls == 1);
 }
