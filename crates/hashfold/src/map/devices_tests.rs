@@ -163,7 +163,7 @@ fn copy_first(disk: &MemoryDisk, to: &str) {
 
 #[track_caller]
 fn assert_superseded(opened: Result<Map>, folder: &str) {
-    let error = opened.err().expect("the folder is older than the devices");
+    let error = opened.expect_err("the folder is older than the devices");
     assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
     let message = format!("{folder}: this folder is older than its device b, which was changed");
     assert!(error.to_string().starts_with(&message), "{error}");

@@ -172,7 +172,7 @@ fn a_copy_that_cannot_be_read_is_no_error() {
         *failing.faults.unreadable.lock().unwrap() = (0..copy.count).map(place).collect();
         match many {
             false => {
-                (0..2).for_each(|_| assert_eq!(map.get(key).unwrap().as_ref(), model.get(key)))
+                (0..2).for_each(|_| assert_eq!(map.get(key).unwrap().as_ref(), model.get(key)));
             }
             true => {
                 let mut seen = vec![0; keys.len()];
