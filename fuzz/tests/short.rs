@@ -376,14 +376,18 @@ fn forged_maps() {
 
 #[test]
 fn forged_devices_of_maps() {
+    let device =
+        include_bytes!("../../crates/hashfold/tests/golden/map-v2/devices/device/map-device");
+    let token = &device[device.len() - 32..device.len() - 24];
     run(map_device, 100, |random| {
         // The fields of device 1 of two, or of 0, with stripes of 64 KiB; most with a change.
         let mut bytes = vec![random.next() as u8, random.below(2) as u8, 0, 2, 0, 0, 0, 1, 0];
+        bytes.extend(token);
         if random.below(5) > 0 {
-            let at = 1 + random.below(8);
+            let at = 1 + random.below(16);
             bytes[at] = [0, 1, 2, 16, 255][random.below(5)];
         }
-        bytes.truncate(9 - random.below(10) / 9);
+        bytes.truncate(17 - random.below(10) / 9);
         bytes
     });
 }

@@ -147,6 +147,10 @@ impl From<Error> for Failure {
                 "; restore it with `hashfold verify --repair-from COPY`, or give it up with `hashfold gc \
                  --lost`, after making another version current with `hashfold publish`"
             }
+            ErrorKind::Missing { what } if what.starts_with("folder of device") => {
+                "; if the devices have moved, `hashfold map put` and other verbs that change the map say \
+                 once where all of them are: `--device DIR` for each but the first"
+            }
             _ if is_of_pointer(&error) => {
                 "; `hashfold verify --repair-from COPY` repairs it, or --repair if there is no copy"
             }

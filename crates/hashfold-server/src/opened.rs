@@ -189,6 +189,8 @@ impl Opened {
                     .access
                     .filter(|access| *access == Access::Direct)
                     .unwrap_or(Access::Cached),
+                devices: entry.devices.clone(),
+                mirror_bytes: entry.mirror_bytes,
             };
             let data = DataSet::open_map(name, &entry.path, settings, (env, memory));
             self.data.insert(name.to_owned(), Arc::new(data.map_err(StartError::Data)?));

@@ -165,6 +165,11 @@ pub enum ErrorKind {
         /// The purpose of the file: "run of the filter", "version 3".
         what: String,
     },
+    /// A copy of the data set's first folder has changed the other devices since.
+    Superseded {
+        /// The folder on one of these devices.
+        device: Box<Path>,
+    },
     /// The folder holds a data set of another kind.
     WrongKind {
         /// The kind of data set that was expected: "table", "store", "filter", "map".
@@ -294,6 +299,11 @@ impl Error {
         self.has_io_kind(io::ErrorKind::PermissionDenied)
     }
 
+    /// Whether the operating system has no space left on the device.
+    pub(crate) fn is_full(&self) -> bool {
+        self.has_io_kind(io::ErrorKind::StorageFull)
+    }
+
     fn has_io_kind(&self, kind: io::ErrorKind) -> bool {
         matches!(self.kind(), ErrorKind::Io { source, .. } if source.kind() == kind)
     }
@@ -401,6 +411,7 @@ impl fmt::Display for ErrorKind {
             | ErrorKind::Mismatch { .. }
             | ErrorKind::Field { .. }
             | ErrorKind::Missing { .. }
+            | ErrorKind::Superseded { .. }
             | ErrorKind::Order { .. } => self.fmt_damage(f),
         }
     }
@@ -423,6 +434,7 @@ impl ErrorKind {
             | ErrorKind::Mismatch { .. }
             | ErrorKind::Field { .. }
             | ErrorKind::Missing { .. }
+            | ErrorKind::Superseded { .. }
             | ErrorKind::Order { .. } => ErrorClass::Damage,
             ErrorKind::DuplicateKey { .. } | ErrorKind::Limit { .. } => ErrorClass::Input,
             ErrorKind::Value { reason, .. } => reason.class(),
@@ -477,6 +489,12 @@ impl ErrorKind {
             ErrorKind::Missing { what } => {
                 write!(f, "the {what} is missing; restore it from a copy or rebuild the data set")
             }
+            ErrorKind::Superseded { device } => write!(
+                f,
+                "this folder is older than its device {}, which was changed with another copy of the folder; open that \
+                 copy, or salvage what is left of this one",
+                device.display()
+            ),
             ErrorKind::Order { previous, got } => {
                 write!(f, "hash {got} comes after {previous}; entries must ascend")
             }

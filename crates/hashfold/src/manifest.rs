@@ -14,6 +14,7 @@
 //! | files      |    … | count, then for each: role (size, bytes), name (size, bytes), size (8) |
 //! | attributes |    … | count, then for each: name (size, bytes), value (size, bytes)       |
 //! | devices    |    … | version 2 only: count, at least 1, then for each: folder (size, bytes) |
+//! | tokens     |   16 | version 2 only: of this manifest, and of the one before it          |
 
 use crate::{
     codec::{Decoder, put_attributes, put_bytes, put_varint, within},
@@ -87,6 +88,18 @@ pub struct Manifest {
     pub attributes: Vec<(String, Vec<u8>)>,
     /// The folders on other devices that have parts of the files. Most data sets have none.
     pub devices: Vec<PathBuf>,
+    /// The tokens that these folders may have. Zeros if there are none.
+    pub tokens: Tokens,
+}
+
+/// Random numbers, one for each manifest of a data set on several devices. After a manifest is published, the folders on
+/// the other devices get its token: a copy of the first folder that is older than the devices is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// The token of the manifest.
+    pub current: u64,
+    /// The token of the manifest before it, which the folders have if a crash came before they got the current one.
+    pub before: u64,
 }
 
 /// A current file of a data set.
@@ -159,6 +172,8 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
         for folder in &manifest.devices {
             put_bytes(&mut out, folder.as_os_str().as_bytes());
         }
+        let Tokens { current, before } = manifest.tokens;
+        out.extend([current, before].map(u64::to_le_bytes).concat());
     }
     out
 }
@@ -178,17 +193,19 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Manifest> {
         files.push(FileEntry { role, name, size: fields.u64()? });
     }
     let attributes = fields.attributes()?;
-    let devices = match (header.version, kind) {
-        (1, _) => Vec::new(),
+    let (devices, tokens) = match (header.version, kind) {
+        (1, _) => (Vec::new(), Tokens::default()),
         (_, Kind::Map) => decode_devices(&mut fields)?,
         (_, kind) => return Err(Error::field("kind of data set", "map", kind.name())),
     };
     fields.end()?;
-    Ok(Manifest { kind, seed: header.seed, id: header.id, generation, files, attributes, devices })
+    let (seed, id) = (header.seed, header.id);
+    Ok(Manifest { kind, seed, id, generation, files, attributes, devices, tokens })
 }
 
-fn decode_devices(fields: &mut Decoder<'_>) -> Result<Vec<PathBuf>> {
+fn decode_devices(fields: &mut Decoder<'_>) -> Result<(Vec<PathBuf>, Tokens)> {
     let count = within("number of other devices", 1..=DEVICES_MAX, fields.varint()?)?;
     let mut folder = || Ok(OsStr::from_bytes(fields.sized_bytes()?).into());
-    (0..count).map(|_| folder()).collect()
+    let folders = (0..count).map(|_| folder()).collect::<Result<_>>()?;
+    Ok((folders, Tokens { current: fields.u64()?, before: fields.u64()? }))
 }

@@ -72,7 +72,14 @@ pub(super) fn check_free(folder: &Path) -> Result<()> {
         Contents::Nothing => folder::check_empty(
             folder,
             "map",
-            &["MANIFEST.first", "MANIFEST.new", "map-data", "map-device", "catalog-0000000001"],
+            &[
+                "MANIFEST.first",
+                "MANIFEST.new",
+                "map-data",
+                "map-device",
+                "map-device.new",
+                "catalog-0000000001",
+            ],
         ),
         Contents::DataSet(Kind::Map) => Err(Failure::usage(format!(
             "{}: there is a map here already; change it with `hashfold map put` or `import`",

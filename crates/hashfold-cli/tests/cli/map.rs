@@ -46,6 +46,15 @@ fn keys_are_put_found_and_deleted() {
     assert_eq!((&json["entries_max"], &json["entries_are_exact"]), (&1.into(), &true.into()));
 }
 
+/// Copies the files of a folder.
+fn copy_files(work: &Work, from: &str, to: &str) {
+    fs::create_dir(work.path(to)).unwrap();
+    for entry in fs::read_dir(work.path(from)).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), work.path(to).join(entry.file_name())).unwrap();
+    }
+}
+
 #[test]
 fn a_map_is_on_several_devices_which_may_move() {
     let work = Work::new();
@@ -67,18 +76,26 @@ fn a_map_is_on_several_devices_which_may_move() {
     let missing = work.run("get m 29");
     assert_eq!(missing.code, 4, "{missing:?}");
     assert!(missing.stderr.contains("the folder of device 2 of the map is missing"), "{missing:?}");
+    assert!(missing.stderr.contains("`--device DIR` for each"), "{missing:?}");
     assert_eq!(work.run("map compact m --device b").code, 2);
     work.ok("map compact m --device b --device elsewhere");
     check(&work.ok("get m 29 --format raw"), 0, &large);
     assert!(work.ok("map verify m").text().ends_with("no damage\n"));
     work.ok("map backup m copy");
     check(&work.ok("get copy 3 --format raw"), 0, &large);
+    copy_files(&work, "m", "twin");
+    check(&work.ok("get twin 3 --format raw"), 0, &large);
+    work.ok(&format!("map put m 30 {large}"));
+    let older = work.run("map put twin 30 small");
+    assert_eq!(older.code, 4, "{older:?}");
+    assert!(older.stderr.contains("twin: this folder is older than its device "), "{older:?}");
+    check(&work.ok("get m 30 --format raw"), 0, &large);
     fs::remove_file(work.path("elsewhere/map-data")).unwrap();
     let salvaged = work.run("map salvage m left");
     assert_eq!(salvaged.code, 1, "{salvaged:?}");
     assert!(salvaged.text().contains("elsewhere/map-data: the data file of the map is missing"));
     let left = work.ok("map scan left --format csv").text().lines().count();
-    assert!(left > 5 && left < 30, "{left}");
+    assert!(left > 5 && left < 31, "{left}");
 }
 
 #[test]

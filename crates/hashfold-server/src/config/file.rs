@@ -98,6 +98,8 @@ struct DataEntry {
     write: Option<bool>,
     durability: Option<MapDurability>,
     memory: Option<Size>,
+    devices: Option<Vec<PathBuf>>,
+    mirrors: Option<Size>,
 }
 
 /// The kind of a data set that is in no folder.
@@ -241,7 +243,7 @@ impl DataEntry {
             (None, Some(_)) if self.load.is_some() => {
                 Err("`load` is for a data set of `kind = \"memory\"`".into())
             }
-            (None, Some(path)) => Ok(self.in_folder(folder.join(path))),
+            (None, Some(path)) => Ok(self.in_folder(folder, path)),
         }
     }
 
@@ -249,6 +251,9 @@ impl DataEntry {
     fn in_memory(&self, folder: &Path) -> Result<DataConfig, String> {
         if self.access.is_some() || self.durability.is_some() {
             return Err("`access` and `durability` are not for a data set in memory".into());
+        }
+        if self.devices.is_some() || self.mirrors.is_some() {
+            return Err("`devices` and `mirrors` are for maps".into());
         }
         let memory = self.memory.ok_or(
             "expected `memory`, such as \"1GiB\": the limit of its keys, values and index, got none",
@@ -264,19 +269,22 @@ impl DataEntry {
     }
 
     /// Returns the entry of a data set in a folder.
-    fn in_folder(&self, path: PathBuf) -> DataConfig {
+    fn in_folder(&self, folder: &Path, path: &Path) -> DataConfig {
         let access = match self.access.unwrap_or(AccessName::Auto) {
             AccessName::Auto => None,
             AccessName::Mapped => Some(Access::Mapped),
             AccessName::Cached => Some(Access::Cached),
             AccessName::Direct => Some(Access::Direct),
         };
-        let default = DataConfig::of_folder(path);
+        let default = DataConfig::of_folder(folder.join(path));
+        let devices = self.devices.iter().flatten().map(|device| folder.join(device));
         DataConfig {
             access,
             is_writable: self.write.unwrap_or(default.is_writable),
             durability: self.durability.unwrap_or(default.durability),
             memory_bytes: self.memory.map_or(default.memory_bytes, |size| size.0 as usize),
+            devices: devices.collect(),
+            mirror_bytes: self.mirrors.map_or(0, |size| size.0),
             ..default
         }
     }
@@ -484,6 +492,25 @@ mod tests {
             assert_eq!(expected.name(), name);
         }
         assert!(durability("durability = 'soon'").unwrap_err().contains("unknown variant"));
+    }
+
+    #[test]
+    fn maps_may_have_moved_devices_and_copies_on_a_second_one() {
+        let entry = |lines: &str| {
+            let text = format!("[data.s]\n{lines}");
+            parse(&text).map(|config| config.data["s"].clone())
+        };
+        let expected = DataConfig {
+            devices: vec!["/mnt/b/s".into(), "/etc/c".into()],
+            mirror_bytes: 64 << 20,
+            ..DataConfig::of_folder("/etc/s".into())
+        };
+        let lines = "path = 's'\ndevices = ['/mnt/b/s', 'c']\nmirrors = '64MiB'";
+        assert_eq!(entry(lines), Ok(expected));
+        for lines in ["devices = ['b']", "mirrors = '1MiB'"] {
+            let error = entry(&format!("kind = 'memory'\nmemory = '1GiB'\n{lines}")).unwrap_err();
+            assert!(error.contains("`devices` and `mirrors` are for maps"), "{error}");
+        }
     }
 
     #[test]

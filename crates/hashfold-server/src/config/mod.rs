@@ -185,6 +185,10 @@ pub struct DataConfig {
     /// Memory of a map, in bytes, at least 8 MiB: for its log, for changes that are not in order on the device,
     /// and for Bloom filters. Of a data set in memory, the limit of its keys, values and index together.
     pub memory_bytes: usize,
+    /// Folders of a map's other devices, if they have moved; empty for those that the map names.
+    pub devices: Vec<PathBuf>,
+    /// Space for copies of often-read parts of a map on a second one of its devices, in bytes; 0 for none.
+    pub mirror_bytes: u64,
 }
 
 impl DataConfig {
@@ -198,6 +202,8 @@ impl DataConfig {
             is_writable: true,
             durability: MapDurability::default(),
             memory_bytes: MAP_MEMORY_BYTES,
+            devices: Vec::new(),
+            mirror_bytes: 0,
         }
     }
 

@@ -3,7 +3,7 @@
 //! 1. Changes in RAM that are older than the goal are written to the data file.
 //! 2. With all writers stopped for a moment, the groups and the sequence numbers are taken.
 //! 3. The log is committed and the data file is synced; then the catalog is written and synced.
-//! 4. The manifest that names the catalog is published.
+//! 4. The manifest that names the catalog is published, and the folders of other devices get its token.
 //! 5. The blocks that only older catalogs name become free, and the log is truncated. If all changes
 //!    were written, the log has no segments left.
 
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::Result,
     folder::LockedFolder,
-    manifest::{FileEntry, Kind, Manifest},
+    manifest::{FileEntry, Kind, Manifest, Tokens},
 };
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
@@ -139,17 +139,39 @@ pub(super) fn own_numbers(core: &Core) {
     }
     // The last process has published the numbers that it began with, and has used fewer than this.
     core.skip_writes(WRITES_LOST_MAX);
-    let Published { seq, logged, .. } = *published;
-    let position = Position { seq, logged, next_write: core.next_write() };
-    let groups = published.images.last().expect("the map was opened").clone();
-    // The manifest has the size of the file, which must not shrink again.
-    let synced = core.sync_data();
-    if synced.and_then(|size| publish(core, &mut published, position, (groups, size))).is_err() {
+    if publish_again(core, &mut published).is_err() {
         // The disk may be full, and the map must open all the same.
         let random = core.options.env.random.next_u64() % JUMPS_MAX;
         core.skip_writes(WRITES_LOST_MAX * (1 + random));
     }
     core.owns_numbers.store(true, SeqCst);
+}
+
+/// Makes the folders of other devices those of this process' copy of the first folder, also if that process ends without
+/// a checkpoint. Called before a change is in the log; the caller holds no lock.
+///
+/// # Errors
+/// The disk is full, or a device failed. The call can be repeated.
+pub(super) fn own_devices(core: &Core) -> Result<()> {
+    if core.owns_devices.load(SeqCst) {
+        return Ok(());
+    }
+    own_numbers(core);
+    let mut published = core.published();
+    match core.owns_devices.load(SeqCst) {
+        true => Ok(()),
+        false => publish_again(core, &mut published),
+    }
+}
+
+/// Publishes the groups and the position of the last catalog again.
+fn publish_again(core: &Core, published: &mut Published) -> Result<()> {
+    let Published { seq, logged, .. } = *published;
+    let position = Position { seq, logged, next_write: core.next_write() };
+    let groups = published.images.last().expect("the map was opened").clone();
+    // The manifest has the size of the file, which must not shrink again.
+    let size = core.sync_data()?;
+    publish(core, published, position, (groups, size))
 }
 
 /// Returns all groups at one moment, and the sequence numbers of the changes in them.
@@ -173,13 +195,14 @@ fn publish(
     (groups, data_size): (Vec<Arc<Stored>>, u64),
 ) -> Result<()> {
     let LockedFolder { disk, path, .. } = &core.folder;
+    mark(core, published)?;
     let generation = published.generation + 1;
     // No two catalogs have the same name, even if the first was not published.
     published.generation = generation;
     let name = catalog::name(generation);
     let size = catalog::write(&**disk, &path.join(&name), core.identity, position, &groups)
         .inspect_err(|_| _ = disk.remove(&path.join(&name)))?;
-    let manifest = manifest(core, generation, (&name, size), data_size);
+    let manifest = manifest(core, published, (&name, size), data_size);
     manifest.publish(&**disk, path).inspect_err(|_| {
         let current = Manifest::read(&**disk, path);
         // If the new manifest may be current, the blocks that it names must stay, too.
@@ -190,25 +213,44 @@ fn publish(
         }
     })?;
     (published.seq, published.logged) = (position.seq, position.logged);
-    published.images = vec![groups];
+    (published.token, published.is_marked) = (manifest.tokens.current, core.devices.are_one());
+    published.images.push(groups);
+    // Until then, an older copy of the first folder may be opened, and needs its blocks.
+    mark(core, published)?;
+    published.images.drain(..published.images.len() - 1);
+    core.owns_devices.store(true, SeqCst);
     core.forget_logged(position.seq);
     // A catalog that cannot be removed now is removed after a later checkpoint.
     let _ = core.folder.remove(|file| catalog::is_catalog(file) && file != name);
     Ok(())
 }
 
-/// Returns the manifest that names a catalog: its name and its size in bytes.
-fn manifest(core: &Core, generation: u64, catalog: (&str, u64), data_size: u64) -> Manifest {
+/// Gives the token of the current manifest to the folders of all devices, unless they have it.
+fn mark(core: &Core, published: &mut Published) -> Result<()> {
+    if !published.is_marked {
+        core.devices.mark(core.identity, published.token)?;
+        published.is_marked = true;
+    }
+    Ok(())
+}
+
+/// Returns the next manifest, which names a catalog: its name and its size in bytes.
+fn manifest(core: &Core, published: &Published, catalog: (&str, u64), data_size: u64) -> Manifest {
+    let tokens = match core.devices.are_one() {
+        true => Tokens::default(),
+        false => Tokens { current: core.options.env.random.next_u64(), before: published.token },
+    };
     let entry =
         |role: &str, name: &str, size| FileEntry { role: role.into(), name: name.into(), size };
     Manifest {
         kind: Kind::Map,
         seed: core.identity.seed,
         id: core.identity.id,
-        generation,
+        generation: published.generation,
         files: vec![entry(DATA, DATA_NAME, data_size), entry(CATALOG, catalog.0, catalog.1)],
         attributes: core.attributes.clone(),
         devices: core.devices.paths(),
+        tokens,
     }
 }
 

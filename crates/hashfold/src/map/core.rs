@@ -71,6 +71,8 @@ pub(super) struct Core {
     next_write: AtomicU64,
     /// Whether the numbers from `next_write` on are this process' own: no other has used them or will.
     pub(super) owns_numbers: AtomicBool,
+    /// Whether the other devices know the current manifest, which this process has published.
+    pub(super) owns_devices: AtomicBool,
     /// The latest time that was read, in milliseconds since 1970-01-01 UTC.
     latest_time: AtomicU64,
     /// Whether a sync of the data file failed: its bytes may be lost.
@@ -96,6 +98,10 @@ pub(super) struct Published {
     /// The groups of all catalogs that may be current, which keep their blocks: of one catalog,
     /// unless publishing another one failed halfway.
     pub(super) images: Vec<Vec<Arc<Stored>>>,
+    /// The token of the last manifest that is known to be current; 0 if there is one device.
+    pub(super) token: u64,
+    /// Whether the folders of all devices have that token.
+    pub(super) is_marked: bool,
 }
 
 /// The background work that is due.
@@ -180,6 +186,7 @@ impl Core {
             identity,
             options,
             folder,
+            owns_devices: AtomicBool::new(devices.are_one()),
             devices,
             attributes: start.attributes,
             space,
@@ -325,7 +332,7 @@ impl Core {
     ) -> Result<(Blocks, u64)> {
         let mut out = Buffer::zeroed(starts.len() * BLOCK_SIZE);
         let (blocks, write) = self.encode_blocks(kind, items, starts, &mut out)?;
-        self.space.file.write_at(blocks.offset(), &out)?;
+        self.space.write_at(blocks.offset(), &out)?;
         self.count_blocks(blocks.count);
         Ok((blocks, write))
     }
@@ -344,8 +351,8 @@ impl Core {
         let spare = queue.take_buffer().filter(|spare| spare.len() >= size);
         let mut out = spare.unwrap_or_else(|| Buffer::zeroed(most));
         let (blocks, write) = self.encode_blocks(kind, items, starts, &mut out[..size])?;
-        let (file, offset) = (self.space.file.clone(), blocks.offset());
-        let started = queue.start(out, move |out| file.write_at(offset, &out[..size]));
+        let (space, offset) = (self.space.clone(), blocks.offset());
+        let started = queue.start(out, move |out| space.write_at(offset, &out[..size]));
         if started.is_err() {
             // The blocks stay taken while a write to them is in flight. The first error tells most.
             let _ = queue.wait_until(0);

@@ -10,6 +10,12 @@
 //! | index |    2 | of the device, from 0 on                            |
 //! | count |    2 | number of devices, 2 to 256                         |
 //! | unit  |    4 | size of a stripe, in bytes: a multiple of 4096      |
+//! | token |    8 | of a manifest of the map; 0 in the first folder     |
+//!
+//! A copy of the first folder leads to the same other folders. So that no two maps write to these, each
+//! manifest has a token of its own, and that of the manifest before it: the other folders get its token once
+//! it is published, and before a block is used again that only older manifests need. A folder with another
+//! token than these two was changed with another copy of the first folder, and the map does not open.
 
 use super::{
     block::BLOCK_SIZE,
@@ -23,9 +29,10 @@ use crate::{
     io::{
         ALIGNMENT, Access, BlockFile, Completeness, Device, Disk, StripedFile,
         frame::{FileKind, Header, encode_fields, read_fields},
+        new_name, replace_file,
     },
     key::Seed,
-    manifest::{DEVICES_MAX, FIRST_NAME, Kind, Manifest, NAME},
+    manifest::{DEVICES_MAX, FIRST_NAME, Kind, Manifest, NAME, Tokens},
 };
 use std::{
     collections::BTreeSet,
@@ -55,6 +62,8 @@ pub(super) struct Devices {
     pub(super) file: Arc<dyn BlockFile>,
     /// The data file again, if there are several devices.
     striped: Option<Arc<StripedFile>>,
+    /// Whether all folders had the token of the current manifest when the map was opened.
+    pub(super) are_marked: bool,
 }
 
 /// The place of a device among those of a map.
@@ -64,6 +73,8 @@ struct Rank {
     count: u16,
     /// Size of a stripe, in bytes.
     unit: u32,
+    /// The token of a manifest.
+    token: u64,
 }
 
 /// A device of a map on several.
@@ -80,27 +91,28 @@ pub struct MapDevice {
 
 impl Rank {
     fn encode(self) -> Vec<u8> {
-        let Rank { index, count, unit } = self;
-        [&index.to_le_bytes()[..], &count.to_le_bytes(), &unit.to_le_bytes()].concat()
+        let Rank { index, count, unit, token } = self;
+        let place = [index.to_le_bytes(), count.to_le_bytes()].concat();
+        [&place[..], &unit.to_le_bytes(), &token.to_le_bytes()].concat()
     }
 
     fn decode(fields: &[u8]) -> Result<Rank> {
         let mut fields = Decoder::new(fields);
         let (index, count, unit) = (fields.u16()?, fields.u16()?, fields.u32()?);
+        let token = fields.u64()?;
         fields.end()?;
         within("number of devices", 2..=DEVICES_MAX + 1, count.into())?;
         within("index of the device", 0..=u64::from(count) - 1, index.into())?;
         within("size of a stripe in bytes", 1..=STRIPE_BYTES_MAX.into(), unit.into())?;
         check_same("end of a stripe in its block", 0, u64::from(unit) % BLOCK_SIZE as u64)?;
-        Ok(Rank { index, count, unit })
+        Ok(Rank { index, count, unit, token })
     }
 
-    /// Writes and syncs the file that says which device a folder is.
+    /// Writes and syncs the file that says which device a folder is, in place of an older one.
     fn write(self, disk: &dyn Disk, folder: &Path, identity: Identity) -> Result<()> {
         let header = Header::new(FileKind::MapDevice, identity.seed, identity.id);
-        let file = disk.create(&folder.join(DEVICE_NAME), Access::Cached)?;
-        file.write_at(0, &encode_fields(&header, self.encode())?)?;
-        file.sync()
+        let bytes = encode_fields(&header, self.encode())?;
+        replace_file(disk, &folder.join(DEVICE_NAME), |file| file.write_at(0, &bytes))
     }
 
     /// Reads which device a folder is.
@@ -111,8 +123,8 @@ impl Rank {
         read_fields(&*file, FileKind::MapDevice, |_, fields| Rank::decode(fields))
     }
 
-    /// Reads which device a folder is, and refuses it if it is another one.
-    fn check(self, disk: &dyn Disk, folder: &Path, identity: Identity) -> Result<()> {
+    /// Reads which device a folder is, and refuses it if it is another one. Returns its token.
+    fn check(self, disk: &dyn Disk, folder: &Path, identity: Identity) -> Result<u64> {
         let got = Rank::read(disk, folder, identity)?;
         let is = |what, expected: u32, got: u32| match expected == got {
             true => Ok(()),
@@ -121,6 +133,7 @@ impl Rank {
         is("index of the device", self.index.into(), got.index.into())
             .and_then(|()| is("number of devices", self.count.into(), got.count.into()))
             .and_then(|()| is("size of a stripe in bytes", self.unit, got.unit))
+            .map(|()| got.token)
             .map_err(|error| error.at(&Place::file(&folder.join(DEVICE_NAME))))
     }
 }
@@ -139,7 +152,7 @@ impl Devices {
         let file = create_data(first, identity, options.access)?;
         let paths = absolute(disk, &options.devices)?;
         if paths.is_empty() {
-            return Ok(Devices { folders: Vec::new(), file, striped: None });
+            return Ok(Devices::on_one(file));
         }
         check_distinct(&disk.absolute(&first.path)?, &paths)?;
         let folders: Vec<LockedFolder> =
@@ -151,14 +164,16 @@ impl Devices {
             devices.push(Device::new(file, ALIGNMENT as u64));
         }
         for (index, folder) in (0..).zip(once(first).chain(&folders)) {
-            Rank { index, count, unit }.write(disk, &folder.path, identity)?;
-            disk.sync_folder(&folder.path)?;
+            Rank { index, count, unit, token: 0 }.write(disk, &folder.path, identity)?;
         }
-        Ok(Devices::on(folders, devices, unit))
+        Ok(Devices::on(folders, devices, unit, true))
     }
 
     /// Opens the data file of a map. Each part has the blocks of the last checkpoint at least, if the
     /// whole has.
+    ///
+    /// # Errors
+    /// `Superseded` if another copy of the first folder has changed the others.
     pub(super) fn open(
         first: &LockedFolder,
         manifest: &Manifest,
@@ -168,32 +183,49 @@ impl Devices {
         let paths = choose(disk, manifest.devices.clone(), &options.devices)?;
         let file = open_data(disk, &first.path, identity, options.access)?;
         if paths.is_empty() {
-            return Ok(Devices { folders: Vec::new(), file, striped: None });
+            return Ok(Devices::on_one(file));
         }
         let rank = Rank::read(disk, &first.path, identity)?;
         let rank = Rank { index: 0, count: 1 + paths.len() as u16, ..rank };
         rank.check(disk, &first.path, identity)?;
         let (mut folders, mut devices) = (Vec::new(), vec![Device::new(file, 0)]);
+        let mut are_marked = true;
         for (index, path) in (1..).zip(&paths) {
-            let folder = LockedFolder::open(first.disk.clone(), path).map_err(|error| {
-                let what = || format!("folder of device {index} of the map");
-                if error.is_absent() { Error::missing(what(), path) } else { error }
-            })?;
-            Rank { index, ..rank }.check(disk, path, identity)?;
+            let (folder, token) = open_other(first, path, (Rank { index, ..rank }, manifest))?;
+            are_marked &= token == manifest.tokens.current;
             let file = open_data(disk, path, identity, options.access)?;
             devices.push(Device::new(file, ALIGNMENT as u64));
-            // Names may come from a process that was killed. With the mark, the folder would be free
-            // for another map after a power cut.
-            folder.remove(|name| name == FIRST_NAME)?;
-            disk.sync_folder(path)?;
             folders.push(folder);
         }
-        Ok(Devices::on(folders, devices, rank.unit))
+        Ok(Devices::on(folders, devices, rank.unit, are_marked))
     }
 
-    fn on(folders: Vec<LockedFolder>, devices: Vec<Device>, unit: u32) -> Devices {
+    fn on_one(file: Arc<dyn BlockFile>) -> Devices {
+        Devices { folders: Vec::new(), file, striped: None, are_marked: true }
+    }
+
+    fn on(
+        folders: Vec<LockedFolder>,
+        devices: Vec<Device>,
+        unit: u32,
+        are_marked: bool,
+    ) -> Devices {
         let striped = Arc::new(StripedFile::new(devices, unit.into(), Completeness::Whole));
-        Devices { folders, file: striped.clone(), striped: Some(striped) }
+        Devices { folders, file: striped.clone(), striped: Some(striped), are_marked }
+    }
+
+    /// Whether there is one device.
+    pub(super) fn are_one(&self) -> bool {
+        self.folders.is_empty()
+    }
+
+    /// Gives the token of a manifest to all folders but the first. After an error, some may have it.
+    pub(super) fn mark(&self, identity: Identity, token: u64) -> Result<()> {
+        let Some(striped) = &self.striped else { return Ok(()) };
+        let (count, unit) = (1 + self.folders.len() as u16, striped.unit() as u32);
+        (1..).zip(&self.folders).try_for_each(|(index, folder)| {
+            Rank { index, count, unit, token }.write(&*folder.disk, &folder.path, identity)
+        })
     }
 
     /// Makes the space of the data file.
@@ -264,6 +296,32 @@ fn lock_new(first: &LockedFolder, path: &Path) -> Result<LockedFolder> {
     folder.sync_above()?;
     folder.begin_first()?;
     Ok(folder)
+}
+
+/// Locks the folder of another device than the first, and checks that no other copy of the first folder has changed it.
+/// Returns its token, too.
+fn open_other(
+    first: &LockedFolder,
+    path: &Path,
+    (rank, manifest): (Rank, &Manifest),
+) -> Result<(LockedFolder, u64)> {
+    let folder = LockedFolder::open(first.disk.clone(), path).map_err(|error| {
+        let what = || format!("folder of device {} of the map", rank.index);
+        if error.is_absent() { Error::missing(what(), path) } else { error }
+    })?;
+    let identity = Identity { seed: manifest.seed, id: manifest.id };
+    let token = rank.check(&*first.disk, path, identity)?;
+    let Tokens { current, before } = manifest.tokens;
+    if ![current, before].contains(&token) {
+        let superseded = ErrorKind::Superseded { device: path.into() };
+        return Err(Error::new(superseded).at(&Place::file(&first.path)));
+    }
+    // Names may come from a process that was killed. With the mark of a first build, the folder would be
+    // free for another map after a power cut.
+    let new = new_name(DEVICE_NAME.as_ref());
+    folder.remove(|name| name == FIRST_NAME || Path::new(name) == new)?;
+    first.disk.sync_folder(path)?;
+    Ok((folder, token))
 }
 
 /// Returns the folders of the other devices: those that the manifest names, unless the caller says
@@ -357,7 +415,7 @@ pub(super) fn remains(
         } else {
             paths.get(usize::from(index) - usize::from(index > own)).map(|path| &**path)
         };
-        let file = open_remains(disk, path, identity, Rank { index, count, unit });
+        let file = open_remains(disk, path, identity, Rank { index, count, unit, token: 0 });
         let file = file.unwrap_or_else(|error| {
             lost.push(error.clone());
             Arc::new(LostFile { place: Place::file(path.unwrap_or(folder)), error })

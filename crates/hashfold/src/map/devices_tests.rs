@@ -9,7 +9,8 @@ use super::{
 use crate::{
     env::Env,
     error::{Error, ErrorKind, Result},
-    io::{Access, Disk, FaultPlan, FaultyDisk, MemoryDisk},
+    io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk, read_all},
+    manifest::FIRST_NAME,
     run::Run,
     work::Watch,
 };
@@ -147,6 +148,177 @@ fn a_missing_foreign_or_swapped_folder_is_refused_by_name() {
     let error = refused(&disk, &[]);
     assert!(matches!(error.kind(), ErrorKind::Missing { .. }), "{error}");
     assert_eq!(&*error.place().unwrap().file, Path::new("c/map-device"));
+}
+
+/// Copies the first folder, as a user may do with `cp`.
+fn copy_first(disk: &MemoryDisk, to: &str) {
+    disk.create_folder(Path::new(to)).unwrap();
+    for name in disk.list(folder()).unwrap() {
+        let from = disk.open(&folder().join(&name), Access::Cached).unwrap();
+        let bytes = read_all(&*from, 1 << 24).unwrap();
+        let copied = disk.create(&Path::new(to).join(&name), Access::Cached).unwrap();
+        copied.write_at(0, &bytes).unwrap();
+    }
+}
+
+#[track_caller]
+fn assert_superseded(opened: Result<Map>, folder: &str) {
+    let error = opened.expect_err("the folder is older than the devices");
+    assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
+    let message = format!("{folder}: this folder is older than its device b, which was changed");
+    assert!(error.to_string().starts_with(&message), "{error}");
+}
+
+/// The copy that changes the map first has the devices from then on, also without a checkpoint.
+#[test]
+fn a_copy_of_the_first_folder_never_writes_over_the_other_ones_data() {
+    for (first, second) in [("map", "twin"), ("twin", "map")] {
+        for is_checkpointed in [false, true] {
+            let (disk, mut model) = made();
+            copy_first(&disk, "twin");
+            // Lookups alone change nothing.
+            for folder in ["twin", "map", "twin"] {
+                check(&Map::open_with(folder, options(&disk)).unwrap(), &model, KEYS, folder);
+            }
+            let map = Map::open_with(first, options(&disk)).unwrap();
+            change(&map, &mut model, KEYS, (&mut Numbers::new(4), 1));
+            if is_checkpointed {
+                map.checkpoint().unwrap();
+            }
+            drop(map);
+            assert_superseded(Map::open_with(second, options(&disk)), second);
+            let map = Map::open_with(first, options(&disk)).unwrap();
+            check(&map, &model, KEYS, "the one that was changed");
+            assert!(map.verify(&Watch::default()).unwrap().is_sound());
+            // What the older one still has can be salvaged.
+            drop(map);
+            assert!(!left_in(Path::new(second), options(&disk)).unwrap().0.is_empty());
+        }
+    }
+}
+
+/// A transaction writes to the devices before its commit.
+#[test]
+fn a_copy_is_refused_from_the_first_spilled_write_on() {
+    let (disk, _) = made();
+    copy_first(&disk, "twin");
+    let map = Map::open_with(folder(), options(&disk)).unwrap();
+    let mut transaction = map.transaction();
+    for i in 0..2000_u32 {
+        transaction.put(i.to_le_bytes(), [1; 300]).unwrap();
+    }
+    assert!(transaction.has_spilled());
+    drop((transaction, map));
+    assert_superseded(Map::open_with("twin", options(&disk)), "twin");
+    Map::open_with(folder(), options(&disk)).unwrap();
+}
+
+#[test]
+fn a_map_all_of_whose_folders_have_moved_opens() {
+    let (disk, mut model) = made();
+    for name in ["map", "b", "c"] {
+        move_files(&disk, name, &format!("moved/{name}"));
+    }
+    let options = options(&disk);
+    let moved = options.clone().devices(["moved/b", "moved/c"]);
+    let map = Map::open_with("moved/map", moved).unwrap();
+    change(&map, &mut model, KEYS, (&mut Numbers::new(4), 20));
+    drop(map);
+    check(&Map::open_with("moved/map", options).unwrap(), &model, KEYS, "moved");
+}
+
+/// The power fails, or the process is killed, at any operation of a session. The map opens, with what was acknowledged;
+/// its copy opens only if nothing was.
+#[test]
+fn a_crash_leaves_the_devices_to_one_copy() {
+    let (made, model) = made();
+    copy_first(&made, "twin");
+    let (mut opened, mut refused) = (0, 0);
+    for operation in 0.. {
+        let faulty = FaultyDisk::over(&made, Fault::PowerCut { operation }.into());
+        let env = Env { disk: Arc::new(faulty.clone()), ..Env::simulated(2) };
+        let map = Map::open_with(folder(), tiny(env)).ok();
+        let is_acknowledged = map.as_ref().is_some_and(|map| map.put("new", "value").is_ok());
+        if map.is_some_and(|map| map.checkpoint().is_ok()) {
+            break;
+        }
+        let after_cuts = (0..8).map(|seed| faulty.after_power_cut_of_devices(seed));
+        for left in after_cuts.chain([faulty.snapshot()]) {
+            match Map::open_with("twin", options(&copy(&left))) {
+                Ok(map) => {
+                    check(&map, &model, KEYS, &format!("the copy, cut at {operation}"));
+                    assert!(!is_acknowledged, "cut at {operation}");
+                    opened += 1;
+                }
+                error => {
+                    assert_superseded(error, "twin");
+                    refused += 1;
+                }
+            }
+            let map = Map::open_with(folder(), options(&left)).unwrap();
+            let found = map.get("new").unwrap();
+            assert!(found.is_some() || !is_acknowledged, "cut at {operation}");
+            let mut model = model.clone();
+            model.extend(found.map(|value| (b"new".to_vec(), value)));
+            check(&map, &model, KEYS, &format!("cut at {operation}"));
+            map.put("more", "value").unwrap();
+            drop(map);
+            assert_superseded(Map::open_with("twin", options(&left)), "twin");
+        }
+    }
+    assert!(opened > 20 && refused > 20, "{opened} {refused}");
+}
+
+/// No operation whose failure is returned leaves the devices to nobody, or a change that another copy may lose.
+#[test]
+fn devices_that_cannot_be_marked_stop_changes_until_they_can() {
+    let (made, _) = made();
+    copy_first(&made, "twin");
+    let mut failed = 0;
+    let faults = |i| [Fault::Failure { operation: i }, Fault::Full { write: i }];
+    for fault in (0..80).flat_map(faults) {
+        let faulty = FaultyDisk::over(&made, FaultPlan::default());
+        let env = Env { disk: Arc::new(faulty.clone()), ..Env::simulated(2) };
+        let mut map = Map::open_with(folder(), tiny(env.clone())).unwrap();
+        let before = faulty.operations();
+        faulty.plan(match fault {
+            Fault::Failure { operation } => Fault::Failure { operation: before + operation },
+            full => full,
+        });
+        for value in ["1", "2", "3"] {
+            if map.put("key", value).is_ok() {
+                let left = faulty.snapshot();
+                assert_superseded(Map::open_with("twin", options(&left)), "twin");
+                continue;
+            }
+            failed += 1;
+            faulty.heal();
+            if map.checkpoint().is_err() {
+                // A sync has failed.
+                drop(map);
+                map = Map::open_with(folder(), tiny(env.clone())).unwrap();
+            }
+            map.put("key", value).unwrap();
+        }
+        drop(map);
+        faulty.heal();
+        let map = Map::open_with(folder(), tiny(env)).unwrap();
+        assert_eq!(map.get("key").unwrap().unwrap(), b"3", "{fault:?}");
+    }
+    assert!(failed > 10, "{failed}");
+}
+
+/// A process is killed after the manifest of a new map is published.
+#[test]
+fn marks_of_a_first_build_are_removed_when_the_map_is_opened() {
+    let (disk, model) = made();
+    for folder in ["map", "b", "c"] {
+        disk.create(&Path::new(folder).join(FIRST_NAME), Access::Cached).unwrap();
+    }
+    check(&Map::open_with(folder(), options(&disk)).unwrap(), &model, KEYS, "with marks");
+    for folder in ["map", "b", "c"] {
+        assert!(!disk.exists(&Path::new(folder).join(FIRST_NAME)).unwrap(), "{folder}");
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Maps on a device that fails in part: unreadable blocks, a failure that one sync reports, a file
-//! that grows at a bad moment.
+//! that grows at a bad moment, a disk that is full until a hole is punched.
 
 use super::{
     checkpoint::{Goal, checkpoint},
@@ -14,6 +14,7 @@ use crate::{
         Visit,
     },
 };
+use rustix::io::Errno;
 use std::{
     collections::BTreeSet,
     io,
@@ -25,15 +26,17 @@ use std::{
 
 /// A disk whose data file fails as told.
 #[derive(Clone, Debug)]
-struct Failing {
+pub(super) struct Failing {
     disk: Arc<dyn Disk>,
-    faults: Arc<Faults>,
+    pub(super) faults: Arc<Faults>,
 }
 
 #[derive(Debug, Default)]
-struct Faults {
-    /// Numbers of blocks that cannot be read.
-    unreadable: Mutex<BTreeSet<u64>>,
+pub(super) struct Faults {
+    /// Places of blocks that cannot be read.
+    pub(super) unreadable: Mutex<BTreeSet<String>>,
+    /// Whether writes fail for lack of space. A hole ends that.
+    pub(super) is_full: AtomicBool,
     /// Whether the next sync fails. Later ones do not, as on Linux.
     fails_sync: AtomicBool,
     /// Number of bytes by which the file grows after each sync, as if by another thread.
@@ -41,7 +44,7 @@ struct Faults {
 }
 
 impl Failing {
-    fn on(disk: impl Disk + 'static) -> Failing {
+    pub(super) fn on(disk: impl Disk + 'static) -> Failing {
         Failing { disk: Arc::new(disk), faults: Arc::default() }
     }
 
@@ -70,16 +73,18 @@ struct FailingFile {
 }
 
 impl FailingFile {
-    fn refused<T>(&self, action: &'static str) -> Result<T> {
-        let source = io::Error::from_raw_os_error(5);
+    fn refused<T>(&self, action: &'static str, errno: Errno) -> Result<T> {
+        let source = io::Error::from_raw_os_error(errno.raw_os_error());
         Err(crate::error::Error::io(action, source).at(self.place()))
     }
 
     fn check_read(&self, Extent { offset, len }: Extent) -> Result<()> {
         let blocks = offset / 4096..(offset + len as u64).div_ceil(4096);
         let unreadable = self.faults.unreadable.lock().unwrap();
-        let is_read = unreadable.range(blocks).next().is_some();
-        if is_read { self.refused("read") } else { Ok(()) }
+        let place = |block: u64| self.file.place_at(block * 4096).to_string();
+        let is_read =
+            !unreadable.is_empty() && blocks.map(place).any(|it| unreadable.contains(&it));
+        if is_read { self.refused("read", Errno::IO) } else { Ok(()) }
     }
 }
 
@@ -104,7 +109,10 @@ impl BlockFile for FailingFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_at(offset, bytes)
+        match self.faults.is_full.load(SeqCst) {
+            true => self.refused("write", Errno::NOSPC),
+            false => self.file.write_at(offset, bytes),
+        }
     }
 
     fn allocate(&self, size: u64) -> Result<()> {
@@ -112,12 +120,13 @@ impl BlockFile for FailingFile {
     }
 
     fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.faults.is_full.store(false, SeqCst);
         self.file.punch_hole(extent)
     }
 
     fn sync(&self) -> Result<()> {
         if self.faults.fails_sync.swap(false, SeqCst) {
-            return self.refused("sync");
+            return self.refused("sync", Errno::IO);
         }
         self.file.sync()?;
         match self.faults.growth.load(SeqCst) {
@@ -207,7 +216,11 @@ fn check_goes_on(spoil: impl Fn(&Failing, u64)) {
 
 #[test]
 fn blocks_that_cannot_be_read_stop_no_writes_no_checkpoints_and_no_opening() {
-    check_goes_on(|disk, block| _ = disk.faults.unreadable.lock().unwrap().insert(block));
+    check_goes_on(|disk, block| {
+        let path = folder().join(devices::DATA_NAME);
+        let place = crate::error::Place::file(&path).offset(block * 4096);
+        disk.faults.unreadable.lock().unwrap().insert(place.to_string());
+    });
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub(super) fn write(
             let block = &mut out[j * BLOCK_SIZE..][..BLOCK_SIZE];
             encode(pointer, first + j, file_id, part, block);
         }
-        space.file.write_at(blocks.offset() + (first * BLOCK_SIZE) as u64, &out)?;
+        space.write_at(blocks.offset() + (first * BLOCK_SIZE) as u64, &out)?;
     }
     Ok((pointer, Arc::new(blocks)))
 }

@@ -196,6 +196,61 @@ struct Open {
     places: VecDeque<BlockId>,
     /// Keeps the blocks from being used again.
     stored: Arc<Stored>,
+    /// Whether copies may be read: until a read of one fails.
+    may_copy: bool,
+}
+
+impl Open {
+    /// Chooses where to read a block.
+    fn choose(&self, core: &Core, id: BlockId) -> Choice {
+        match self.may_copy {
+            true => mirroring::choose(core, &self.stored, id),
+            false => Choice { id, copy: None },
+        }
+    }
+
+    /// Returns to a block that was chosen, whose original will be read.
+    fn read_again(&mut self, Choice { id, copy }: &Choice) {
+        let id = match copy {
+            Some(copy) => {
+                mirroring::give_up(&self.stored);
+                original(*id, copy, &self.stored)
+            }
+            None => *id,
+        };
+        self.places.push_front(id);
+        self.may_copy = false;
+    }
+}
+
+/// A round of reads.
+#[derive(Default)]
+struct Round {
+    /// For each read: its block, and its key until the block was searched.
+    reads: Vec<(Choice, Option<Open>)>,
+    /// Keys that are not found yet.
+    open: Vec<Open>,
+}
+
+impl Round {
+    /// Reads blocks again from the originals, if an error may be that of a copy.
+    ///
+    /// # Errors
+    /// `error`, if only originals were read.
+    fn read_again(&mut self, error: Error) -> Result<()> {
+        let is_copied =
+            |(choice, key): &(Choice, Option<Open>)| key.is_some() && choice.copy.is_some();
+        if !self.reads.iter().any(is_copied) {
+            return Err(error);
+        }
+        for (choice, key) in self.reads.drain(..) {
+            self.open.extend(key.map(|mut key| {
+                key.read_again(&choice);
+                key
+            }));
+        }
+        Ok(())
+    }
 }
 
 /// A function that takes the value of each key of a lookup: the index of the key, and what was found.
@@ -211,6 +266,25 @@ struct Answers<'a, 'v> {
 }
 
 impl Answers<'_, '_> {
+    /// Takes what was found for a key.
+    ///
+    /// # Errors
+    /// The error with which `visit` has ended the lookup.
+    fn take(&mut self, key: &Open, found: Content<'_>) -> Result<()> {
+        let Content { value, expires_at } = found;
+        match value {
+            Value::Tombstone => _ = self.give(key.key, None),
+            Value::Inline(value) => {
+                _ = self.give(key.key, Some(Expiring { value: value.to_vec(), expires_at }));
+            }
+            Value::Large(pointer) => {
+                let owner = key.stored.owner(pointer.first).cloned();
+                self.large.push((key.key, LargeValue { pointer, expires_at, owner }));
+            }
+        }
+        self.error.clone().map_or(Ok(()), Err)
+    }
+
     /// Gives an answer, unless there was an error. Returns whether the lookup goes on.
     fn give(&mut self, key: usize, found: Option<Expiring>) -> bool {
         self.error = self.error.take().or_else(|| (self.visit)(key, found).err());
@@ -246,14 +320,16 @@ pub(super) fn visit_many(core: &Core, keys: &[&[u8]], visit: &mut VisitFound<'_>
             }
             Found::Elsewhere(stored) => {
                 let places = stored.places(hash, core.identity.id).collect();
-                Some(Some(Open { key, hash, places, stored }))
+                Some(Some(Open { key, hash, places, stored, may_copy: true }))
             }
         }
     });
     let mut open = read_round(core, (keys, now), &mut first.by_ref().flatten(), &answers)?;
     // Nearly all keys need one round.
     while !open.is_empty() {
-        open = read_round(core, (keys, now), &mut open.into_iter(), &answers)?;
+        // After a failure of a copy, some keys have not begun.
+        let mut next = open.into_iter().chain(first.by_ref().flatten());
+        open = read_round(core, (keys, now), &mut next, &answers)?;
     }
     let Answers { visit, large, .. } = answers.into_inner();
     large.into_iter().try_for_each(|(i, value)| visit(i, Some(value.read(core)?)))
@@ -265,66 +341,48 @@ fn original(id: BlockId, copy: &Blocks, stored: &Stored) -> BlockId {
     BlockId { number: first + (id.number - copy.first), ..id }
 }
 
-/// Reads the next block of each key that is not found yet. Returns those that are in none of these.
+/// Reads the next block of each key that is not found yet. Returns those that are in none of these. After a failure of a
+/// copy, these have the keys whose blocks were not read, and `next` may have some left.
 fn read_round(
     core: &Core,
     (keys, now): (&[&[u8]], u64),
     next: &mut dyn Iterator<Item = Open>,
     answers: &RefCell<Answers<'_, '_>>,
 ) -> Result<Vec<Open>> {
-    // For each read: its block, and its key until that is found.
-    let reads: RefCell<Vec<(Choice, Option<Open>)>> = RefCell::default();
+    let round = RefCell::new(Round::default());
     let mut extents = next.map_while(|mut key| match key.places.pop_front() {
         None => answers.borrow_mut().give(key.key, None).then_some(None),
         Some(id) => {
-            let choice = mirroring::choose(core, &key.stored, id);
+            let choice = key.choose(core, id);
             let offset = choice.id.number * BLOCK_SIZE as u64;
-            reads.borrow_mut().push((choice, Some(key)));
+            round.borrow_mut().reads.push((choice, Some(key)));
             Some(Some(Extent { offset, len: BLOCK_SIZE }))
         }
     });
     let file = &*core.space.file;
     let read = file.read_many(&mut extents.by_ref().flatten(), &mut |i, bytes| {
-        let (Choice { id, copy }, open) = &mut reads.borrow_mut()[i];
-        let Some(key) = open.as_mut() else { return Ok(()) };
-        if let Some(copy) = copy
-            && id.seal().check(bytes).is_err()
-        {
-            // The next round reads the span.
-            mirroring::give_up(&key.stored);
-            key.places.push_front(original(*id, copy, &key.stored));
+        let Round { reads, open } = &mut *round.borrow_mut();
+        let (choice, unread) = &mut reads[i];
+        let Some(mut key) = unread.take() else { return Ok(()) };
+        if choice.copy.is_some() && choice.id.seal().check(bytes).is_err() {
+            key.read_again(choice);
+            open.push(key);
             return Ok(());
         }
-        let Some(found) = find(file, bytes, *id, key.hash, keys[key.key])? else {
-            return Ok(());
-        };
-        let Content { value, expires_at } = found.at(now);
-        let mut answers = answers.borrow_mut();
-        match value {
-            Value::Tombstone => _ = answers.give(key.key, None),
-            Value::Inline(value) => {
-                _ = answers.give(key.key, Some(Expiring { value: value.to_vec(), expires_at }));
-            }
-            Value::Large(pointer) => {
-                let owner = key.stored.owner(pointer.first).cloned();
-                answers.large.push((key.key, LargeValue { pointer, expires_at, owner }));
+        match find(file, bytes, choice.id, key.hash, keys[key.key]) {
+            Ok(Some(found)) => return answers.borrow_mut().take(&key, found.at(now)),
+            Ok(None) => open.push(key),
+            Err(error) => {
+                *unread = Some(key);
+                return Err(error);
             }
         }
-        *open = None;
-        answers.error.take().map_or(Ok(()), Err)
+        Ok(())
     });
-    if read.is_err() {
-        // The next lookup does without the copies, one of which may have failed.
-        let copied = |(choice, open): &(Choice, Option<Open>)| {
-            open.iter()
-                .filter(|_| choice.copy.is_some())
-                .for_each(|key| mirroring::give_up(&key.stored));
-        };
-        reads.borrow().iter().for_each(copied);
+    if let Some(error) = answers.borrow_mut().error.take() {
+        return Err(error);
     }
-    read?;
-    match answers.borrow_mut().error.take() {
-        Some(error) => Err(error),
-        None => Ok(reads.into_inner().into_iter().filter_map(|(_, open)| open).collect()),
-    }
+    let mut round = round.into_inner();
+    read.or_else(|error| round.read_again(error))?;
+    Ok(round.open)
 }

@@ -8,6 +8,7 @@ use super::{
     group::{Group, Wear},
     item::Item,
     large::Owner,
+    mirroring,
     prefix::{DEPTH_MAX, Prefix},
     read::{Part, read_group},
     space::Blocks,
@@ -75,6 +76,8 @@ pub(super) fn join(core: &Core, range: Prefix, groups: &[Arc<Group>]) -> Result<
 fn merge_all_of(core: &Core, range: Prefix, sources: &[Source]) -> Result<()> {
     let new = core.with_batch(|batch| write_merged(core, range, sources, batch))?;
     install(core, range, sources, new);
+    // The last checkpoint keeps the old spans.
+    sources.iter().for_each(|source| mirroring::give_up(&source.view.stored));
     let freed: u64 = sources.iter().map(|source| source.view.stored.packet_bytes()).sum();
     core.counters.packet_bytes.fetch_sub(freed, SeqCst);
     core.counters.merges.fetch_add(1, SeqCst);

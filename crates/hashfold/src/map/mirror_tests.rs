@@ -2,16 +2,21 @@
 
 use super::{
     devices_tests::change,
+    faults::Failing,
     tests::{Model, Numbers, check, folder, tiny},
     *,
 };
 use crate::{
     env::Env,
+    error::{ErrorClass, ErrorKind},
     io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::KeyHash,
     work::Watch,
 };
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
 
 const KEYS: u32 = 500;
 
@@ -110,7 +115,8 @@ fn a_change_of_a_group_ends_its_copy_and_nothing_of_it_is_left() {
     map.put(&key, b"new").unwrap();
     model.insert(key.clone(), b"new".to_vec());
     check(&map, &model, KEYS, "the change is in RAM");
-    map.compact().unwrap();
+    // The last checkpoint keeps the blocks that were merged.
+    maintain::merge_all(map.core()).unwrap();
     assert_eq!(map.stat().mirror_blocks, 0);
     check(&map, &model, KEYS, "after a merge");
     heat(&map, &key);
@@ -149,6 +155,79 @@ fn a_damaged_copy_is_given_up() {
         }
         assert!(copy_of(&map, key).is_none(), "the copy was read");
     }
+}
+
+/// The device of a copy fails: the blocks are read from the originals, also those whose reads were to come.
+#[test]
+fn a_copy_that_cannot_be_read_is_no_error() {
+    let failing = Failing::on(MemoryDisk::default());
+    let disk: Arc<dyn Disk> = Arc::new(failing.clone());
+    let (map, model) = made(&disk);
+    let key = small(&model);
+    let keys: Vec<&Vec<u8>> = model.keys().chain([key; 50]).chain(model.keys()).collect();
+    for many in [false, true] {
+        heat(&map, key);
+        let copy = copy_of(&map, key).unwrap();
+        let place = |i| map.core().space.file.place_at(copy.offset() + i * 4096).to_string();
+        *failing.faults.unreadable.lock().unwrap() = (0..copy.count).map(place).collect();
+        match many {
+            false => {
+                (0..2).for_each(|_| assert_eq!(map.get(key).unwrap().as_ref(), model.get(key)));
+            }
+            true => {
+                let mut seen = vec![0; keys.len()];
+                map.visit_many(&keys, &mut |i, found| {
+                    seen[i] += 1;
+                    assert_eq!(found.map(|it| it.value).as_ref(), model.get(keys[i]));
+                    Ok(())
+                })
+                .unwrap();
+                assert!(seen.iter().all(|count| *count == 1));
+            }
+        }
+        assert!(copy_of(&map, key).is_none(), "the copy was read");
+    }
+    // Where the original cannot be read either, that is the error.
+    heat(&map, key);
+    let copy = copy_of(&map, key).unwrap();
+    let group = map.core().directory.find(KeyHash::of(key, map.seed()));
+    let (blocks, file) =
+        (&group.state().stored.span.clone().unwrap().blocks, &map.core().space.file);
+    let place = |i| file.place_at(i * 4096).to_string();
+    let all = (0..blocks.count).flat_map(|i| [blocks.first + i, copy.first + i]);
+    *failing.faults.unreadable.lock().unwrap() = all.map(place).collect();
+    let error = map.get_many(&keys).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Io, "{error}");
+    let mut calls = 0;
+    let stopped = map.visit_many(&keys[..9], &mut |_, _| {
+        calls += 1;
+        Err(ErrorKind::Stopped.into())
+    });
+    assert!(stopped.is_err() && calls == 1);
+}
+
+/// A write into a hole finds no space, though the file need not grow.
+#[test]
+fn copies_make_way_for_writes_into_holes() {
+    let failing = Failing::on(MemoryDisk::default());
+    let disk: Arc<dyn Disk> = Arc::new(failing.clone());
+    let (map, mut model) = made(&disk);
+    let key = small(&model).clone();
+    heat(&map, &key);
+    failing.faults.is_full.store(true, SeqCst);
+    map.put(b"large", [7; 5000]).unwrap();
+    model.insert(b"large".to_vec(), vec![7; 5000]);
+    assert!(map.stat().mirror_blocks == 0 && !failing.faults.is_full.load(SeqCst));
+    // No copy, and no error, for lack of space.
+    failing.faults.is_full.store(true, SeqCst);
+    for _ in 0..3000 {
+        map.get(&key).unwrap();
+    }
+    assert!(map.stat().mirror_blocks == 0 && map.background_error().is_none());
+    map.put(b"large", [8; 5000]).unwrap_err();
+    failing.faults.is_full.store(false, SeqCst);
+    check(&map, &model, KEYS, "on a disk with space again");
+    assert_eq!(map.get(b"large").unwrap().unwrap(), [7; 5000]);
 }
 
 #[test]

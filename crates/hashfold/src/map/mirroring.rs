@@ -2,7 +2,7 @@
 //!
 //! A copy has the same bytes, but for the numbers and the checksums of its blocks, which are those of its
 //! own place. No catalog names it: its blocks are free after a crash. It goes when a merge replaces the
-//! span, when other spans are hotter, or when blocks are needed and the disk is full.
+//! span, when other spans are hotter, or when the disk is full.
 
 use super::{
     block::{BLOCK_SIZE, BlockId, BlockKind, renumber},
@@ -71,7 +71,7 @@ fn load(striped: &StripedFile, number: u64) -> (u64, u64) {
 /// Copies a span to another device if it is hot, and if there is room.
 ///
 /// # Errors
-/// A block of the span cannot be read, or the copy cannot be written. A file that cannot grow is no error.
+/// A block of the span cannot be read, or the device failed. A full disk is no error.
 pub(super) fn copy(core: &Core, span: &Span) -> Result<()> {
     let (space, count) = (&core.space, span.blocks.count);
     let (Some(striped), Some(mirror)) = (space.striped(), &span.mirror) else { return Ok(()) };
@@ -90,7 +90,10 @@ pub(super) fn copy(core: &Core, span: &Span) -> Result<()> {
         renumber(block, id, blocks.first + i as u64)
             .map_err(|error| error.at(&space.file.place_at(id.number * BLOCK_SIZE as u64)))?;
     }
-    space.file.write_at(blocks.offset(), &bytes)?;
+    match space.file.write_at(blocks.offset(), &bytes) {
+        Err(error) if error.is_full() => return Ok(()),
+        written => written?,
+    }
     core.count_blocks(count);
     space.mirrors.add(mirror, Arc::new(blocks), count);
     Ok(())

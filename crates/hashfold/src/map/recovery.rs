@@ -86,7 +86,14 @@ pub(super) fn begin(folder: &Path, options: MapOptions) -> Result<Core> {
         Prefix::all(options.shape.first_depth).into_iter().map(Stored::empty).collect();
     let start = Start {
         directory: directory(&groups, identity.seed),
-        published: Published { generation: 0, seq: 0, logged: 0, images: Vec::new() },
+        published: Published {
+            generation: 0,
+            seq: 0,
+            logged: 0,
+            images: Vec::new(),
+            token: 0,
+            is_marked: true,
+        },
         next_write: 1,
         // No process has written to this file before.
         owns_numbers: true,
@@ -138,6 +145,8 @@ pub(super) fn open(folder: &Path, options: MapOptions) -> Result<Core> {
             seq: position.seq,
             logged: position.logged,
             images,
+            token: manifest.tokens.current,
+            is_marked: devices.are_marked,
         },
         next_write: position.next_write,
         owns_numbers: false,

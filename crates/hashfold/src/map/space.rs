@@ -30,8 +30,10 @@ const GROWTH_FRACTION: u64 = 16;
 /// Minimum reserve of free blocks that keep their space on the device.
 const RESERVE_MIN: u64 = GROWTH_MIN;
 
-/// Number of free extents that are searched for the place of a copy.
+/// Number of the shortest free extents, and of the longest ones, that are searched for the place of a copy.
 const EXTENTS_MAX: usize = 64;
+/// Number of stripes that a copy may leave free before it when the file grows.
+const STRIPES_SKIPPED_MAX: u64 = 3;
 
 /// The data file and its free blocks.
 #[derive(Debug)]
@@ -164,8 +166,8 @@ impl Space {
         Ok(Blocks { first, count, space: self.clone() })
     }
 
-    /// Takes blocks for a copy of others: each on another device than the block that it copies. Returns
-    /// `None` if there are none, and the file cannot grow.
+    /// Takes blocks for a copy of others: each on another device than the block that it copies. If there are
+    /// none, the file grows by these blocks and those of up to three stripes before them. Returns `None` if it cannot.
     pub(super) fn take_apart(self: &Arc<Self>, from: &Blocks) -> Option<Blocks> {
         let striped = self.striped.as_ref()?;
         let unit = striped.unit() / BLOCK_SIZE as u64;
@@ -183,14 +185,16 @@ impl Space {
         if free.named_before.is_some() {
             return None;
         }
-        let fitting = free.by_length.range((from.count, 0)..).take(EXTENTS_MAX);
-        let found = fitting.into_iter().find_map(|(length, start)| within(*start, start + length));
+        let fitting = free.by_length.range((from.count, 0)..);
+        let longest = fitting.clone().rev().take(EXTENTS_MAX);
+        let mut extents = fitting.take(EXTENTS_MAX).chain(longest);
+        let found = extents.find_map(|(length, start)| within(*start, start + length));
         let first = match found {
             Some(first) => first,
             None => {
                 let end = free.end;
-                let first = within(end, end + (stripes as u64 + 1) * unit + from.count)?;
-                self.grow(&mut free, first + from.count - end).ok()?;
+                let first = within(end, end + STRIPES_SKIPPED_MAX * unit + from.count)?;
+                self.append(&mut free, first + from.count - end).ok()?;
                 first
             }
         };
@@ -206,17 +210,20 @@ impl Space {
 
     /// Appends at least `count` blocks to the file.
     fn grow(&self, free: &mut Free, count: u64) -> Result<()> {
-        let allocate = |more: u64| self.file.allocate((free.end + more) * BLOCK_SIZE as u64);
         let wanted = count.max(GROWTH_MIN).max(free.end / GROWTH_FRACTION);
-        // A disk that is nearly full may have space for less.
-        let more = match allocate(wanted) {
-            Ok(()) => wanted,
-            Err(_) if wanted > count => allocate(count).map(|()| count)?,
-            Err(error) => return Err(error),
-        };
+        match self.append(free, wanted) {
+            // A disk that is nearly full may have space for less.
+            Err(_) if wanted > count => self.append(free, count),
+            appended => appended,
+        }
+    }
+
+    /// Appends blocks to the file.
+    fn append(&self, free: &mut Free, count: u64) -> Result<()> {
         let start = free.end;
-        free.end += more;
-        free.insert(start, more, Backing::Allocated);
+        self.file.allocate((start + count) * BLOCK_SIZE as u64)?;
+        free.end += count;
+        free.insert(start, count, Backing::Allocated);
         Ok(())
     }
 
@@ -250,14 +257,32 @@ impl Space {
         Some(Blocks { first, count, space: self.clone() })
     }
 
+    /// Writes bytes of blocks. If the disk is full, which free blocks that are holes may be the first to meet, copies of
+    /// other blocks and the reserve make way.
+    pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        match self.file.write_at(offset, bytes) {
+            Err(error) if error.is_full() && self.mirrors.clear() => {
+                self.punch_until(|_| 0)?;
+                self.file.write_at(offset, bytes)
+            }
+            written => written,
+        }
+    }
+
     /// Gives the space of free extents back to the file system, the longest ones first, until at
     /// most a fraction of the used blocks is left as a reserve: one of `reserve_fraction`.
     pub(super) fn punch_holes(&self, reserve_fraction: u64) -> Result<()> {
+        self.punch_until(|used| RESERVE_MIN.max(used / reserve_fraction))
+    }
+
+    /// Gives the space of free extents back until at most `reserve` blocks have some, of which it is given the number of
+    /// used blocks.
+    fn punch_until(&self, reserve: impl Fn(u64) -> u64) -> Result<()> {
         loop {
             // The lock is not held during the call, so the blocks are taken as if they were used.
             let mut free = self.free();
             let used = free.end - free.count;
-            if free.allocated_count <= RESERVE_MIN.max(used / reserve_fraction) {
+            if free.allocated_count <= reserve(used) {
                 return Ok(());
             }
             let (length, start) = *free.allocated.last().expect("their number is not 0");
@@ -445,6 +470,48 @@ mod tests {
                 assert_eq!(space.counts().0 + all + 1, space.counts().1);
             }
         }
+    }
+
+    /// Makes the space of a file on two devices, with stripes of one block.
+    fn on_two_devices(blocks: u64) -> Arc<Space> {
+        let disk = MemoryDisk::default();
+        let file = |name| disk.create(Path::new(name), Access::Cached).unwrap();
+        let devices = ["a", "b"].map(|name| Device::new(file(name), 0)).into();
+        let unit = BLOCK_SIZE as u64;
+        let file = Arc::new(StripedFile::new(devices, unit, Completeness::Whole));
+        file.allocate(blocks * unit).unwrap();
+        Space::striped_over(file, 100).unwrap()
+    }
+
+    #[test]
+    fn a_copy_finds_the_longest_free_extent_behind_many_short_ones() {
+        let space = on_two_devices(400);
+        let owners = space.take(399).unwrap().split();
+        let (rest, long): (Vec<_>, Vec<_>) = owners.into_iter().partition(|it| it.first < 390);
+        drop(long);
+        let (odd, even): (Vec<_>, Vec<_>) = rest.into_iter().partition(|it| it.first % 2 == 1);
+        let from = space.claim(391, 1).unwrap();
+        drop(odd);
+        assert_eq!(space.take_apart(&from).unwrap().first, 392);
+        assert_eq!(space.counts().1, 400);
+        drop(even);
+    }
+
+    #[test]
+    fn a_file_grows_little_for_a_copy() {
+        let space = on_two_devices(1 << 12);
+        let blocks = space.take((1 << 12) - 1).unwrap();
+        let copies: Vec<Blocks> = (0..9)
+            .map(|i| {
+                let from = Blocks { first: 1 + i, count: 1, space: space.clone() };
+                let copy = space.take_apart(&from).unwrap();
+                std::mem::forget(from);
+                copy
+            })
+            .collect();
+        let grown = space.counts().1 - (1 << 12);
+        assert!((9..=9 + STRIPES_SKIPPED_MAX).contains(&grown), "{grown}");
+        drop((copies, blocks));
     }
 
     #[test]

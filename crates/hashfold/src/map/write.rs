@@ -2,7 +2,7 @@
 
 use super::{
     block::BLOCK_SIZE,
-    checkpoint::own_numbers,
+    checkpoint::{own_devices, own_numbers},
     core::Core,
     item::{Change, Content, Value},
     large::Owner,
@@ -149,6 +149,9 @@ impl Record<'_> {
 /// `Limit` if a key, a value or the record is too long.
 pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     check(core, changes)?;
+    if !changes.is_empty() {
+        own_devices(core)?;
+    }
     maintain::relieve(core, core.buffer_bytes_max())?;
     encode(core, false, changes)
 }
@@ -160,6 +163,7 @@ pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'
 /// The errors of [`prepare`].
 pub(super) fn prepare_cleared<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     check(core, changes)?;
+    own_devices(core)?;
     encode(core, true, changes)
 }
 

@@ -19,7 +19,7 @@ use crate::{
         frame::{FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
-    manifest::{self, FileEntry, Kind, Manifest},
+    manifest::{self, FileEntry, Kind, Manifest, Tokens},
     options::{Checks, ReadOptions},
     run::{Run, SortOptions, Sorter, Summary},
     work::Watch,
@@ -206,6 +206,7 @@ impl TableBuilder {
             files: vec![data.file, index],
             attributes: self.options.attributes.clone(),
             devices: Vec::new(),
+            tokens: Tokens::default(),
         };
         self.folder.publish(&manifest)?;
         Table::open_with(self.folder.path(), &ReadOptions::new().env(self.options.env.clone()))

@@ -5,9 +5,12 @@ use crate::{config::MapDurability, data::home::FilterHome};
 use arc_swap::ArcSwapOption;
 use hashfold::{Error, ErrorClass, ErrorKind, Result, io::Access, map::Map, work::Clock};
 use hashfold_rows::Form;
-use std::sync::{
-    Arc, Mutex, PoisonError, RwLock,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// How a map is opened.
@@ -20,6 +23,10 @@ pub(crate) struct MapSettings {
     pub(crate) is_writable: bool,
     /// How blocks are read and written.
     pub(crate) access: Access,
+    /// Folders of the other devices, if they have moved.
+    pub(crate) devices: Vec<PathBuf>,
+    /// Space for copies on a second device, in bytes.
+    pub(crate) mirror_bytes: u64,
 }
 
 impl MapSettings {

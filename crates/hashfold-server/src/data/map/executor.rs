@@ -333,6 +333,8 @@ mod tests {
             memory_bytes: 8 << 20,
             is_writable: true,
             access: Access::Cached,
+            devices: Vec::new(),
+            mirror_bytes: 0,
         };
         let memory = MemoryBudget::new(1 << 30);
         let map = ServedMap::open("map", &path, settings, (&env, &memory)).unwrap();

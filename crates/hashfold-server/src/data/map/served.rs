@@ -59,6 +59,7 @@ impl ServedMap {
         let env = Env { executor: Arc::new(Threads::new(MAP_JOBS)), ..env.clone() };
         let options = MapOptions::new().env(env.clone()).memory(settings.memory_bytes);
         let options = options.access(settings.access).durability(Durability::Buffered);
+        let options = options.devices(settings.devices.clone()).mirrors(settings.mirror_bytes);
         let map = Map::open_with(folder, options)?;
         let form = Schema::of_attribute(map.attribute(Schema::ATTRIBUTE))?.form;
         let core = Arc::new(Core {

@@ -652,6 +652,8 @@ mod tests {
             memory_bytes: 8 << 20,
             is_writable: true,
             access: Access::Cached,
+            devices: Vec::new(),
+            mirror_bytes: 0,
         };
         State::new(Arc::new(Core {
             map: Map::create("map", options).unwrap(),

@@ -29,7 +29,7 @@ use crate::{
     filter::Mode,
     fingerprints::Universe,
     key::Seed,
-    manifest::{FileEntry, Kind, Manifest},
+    manifest::{FileEntry, Kind, Manifest, Tokens},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -256,6 +256,7 @@ impl View {
             files: files.collect(),
             attributes: attributes(self, identity),
             devices: Vec::new(),
+            tokens: Tokens::default(),
         }
     }
 }
