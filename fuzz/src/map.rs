@@ -19,16 +19,25 @@ use std::{
 };
 
 const FOLDER: &str = "map";
+/// The kind of a block of a large value.
+const LARGE: u8 = 3;
+/// Size of the head of such a block, in bytes.
+const LARGE_HEAD: usize = 32;
+/// Size of the place of a short part, in bytes.
+const PLACE: usize = 22;
 
 type Files = Vec<(PathBuf, Vec<u8>)>;
 
-/// The golden maps, file by file: of each version one without and one with entries that expire; and one
-/// with a record whose changes are in blocks of their own.
-fn golden() -> &'static [Files; 5] {
-    static GOLDEN: LazyLock<[Files; 5]> = LazyLock::new(|| {
+/// The golden maps, file by file: of each version one without and one with entries that expire; and two
+/// with a record whose changes are in blocks of their own, one of them with a list of these.
+fn golden() -> &'static [Files; 6] {
+    static GOLDEN: LazyLock<[Files; 6]> = LazyLock::new(|| {
         let home = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden");
-        ["map-v1/map", "map-v1/expiring", "map-v2/map", "map-v2/expiring", "map-v2/long"]
-            .map(|name| read_below(&OsDisk, &Path::new(home).join(name), Path::new("")))
+        let of_version_2 =
+            ["map", "expiring", "long", "spilled"].map(|name| format!("map-v2/{name}"));
+        let [a, b, c, d] = of_version_2;
+        ["map-v1/map".into(), "map-v1/expiring".into(), a, b, c, d]
+            .map(|name: String| read_below(&OsDisk, &Path::new(home).join(name), Path::new("")))
     });
     &GOLDEN
 }
@@ -36,7 +45,7 @@ fn golden() -> &'static [Files; 5] {
 /// Returns a golden map with its files changed: a catalog, a block, the log or the manifest. The number
 /// of bytes after the last edit chooses the map.
 fn changed(bytes: &[u8]) -> Files {
-    let mut files = golden()[bytes.len() % EDIT_SIZE % 5].clone();
+    let mut files = golden()[bytes.len() % EDIT_SIZE % 6].clone();
     let id = manifest_of(&files).id;
     for edit in bytes.chunks_exact(EDIT_SIZE) {
         let prefix =
@@ -51,7 +60,8 @@ fn changed(bytes: &[u8]) -> Files {
                 let number =
                     path.to_string_lossy().rsplit('-').next().and_then(|it| it.parse().ok());
                 content.truncate(USED);
-                let batch = (1 + usize::from(edit[1]) % (USED / ALIGNMENT - 1)) * ALIGNMENT;
+                let batches = content.len() / ALIGNMENT - 1;
+                let batch = (1 + usize::from(edit[1]) % batches) * ALIGNMENT;
                 let (from, len) = if edit[1] < 64 { (4, HEAD_SIZE - 4) } else { (HEAD_SIZE, 64) };
                 change_bytes(&mut content[batch + from..batch + from + len], edit);
                 seal_batches(content, id, number.unwrap_or(0));
@@ -91,7 +101,14 @@ fn change_block(content: &mut [u8], id: u64, edit: &[u8]) {
     let block = &mut content[number * ALIGNMENT..][..ALIGNMENT];
     let write = u64::from_le_bytes(*block[16..].first_chunk().expect("8 bytes"));
     let len = if edit[1].is_multiple_of(2) { 64 } else { ALIGNMENT };
-    change_bytes(&mut block[4..len], edit);
+    match (block[4], edit[2] % 2) {
+        // A list of parts names one of its first parts again.
+        (LARGE, 0) => {
+            let [from, to] = [edit[3], edit[4]].map(|i| LARGE_HEAD + usize::from(i) % 80 * PLACE);
+            block.copy_within(from..from + PLACE, to);
+        }
+        _ => change_bytes(&mut block[4..len], edit),
+    }
     Seal { number: number as u64, file_id: id, epoch: write }.put(block);
 }
 

@@ -370,7 +370,7 @@ fn forged_maps() {
     run(map, 600, |random| {
         let edits = 1 + random.below(4) * random.below(4);
         // Bytes after the last edit choose the golden map.
-        (0..8 * edits + random.below(5)).map(|_| random.next() as u8).collect()
+        (0..8 * edits + random.below(6)).map(|_| random.next() as u8).collect()
     });
 }
 
@@ -397,7 +397,7 @@ fn salvages_of_forged_maps() {
     run(salvage, 200, |random| {
         let edits = random.below(4) * random.below(4);
         // Bytes after the last edit choose the golden map.
-        let len = 1 + 8 * edits + random.below(5);
+        let len = 1 + 8 * edits + random.below(6);
         let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
         // Mostly, all files are there.
         bytes[0] &= random.next() as u8 & random.next() as u8;

@@ -9,7 +9,7 @@
 
 use super::{
     catalog::{self, Position},
-    core::{Core, Published},
+    core::{Core, Published, WRITES_LOST_MAX},
     devices::DATA_NAME,
     log::LOADED_PAYLOAD,
     span::Stored,
@@ -21,8 +21,6 @@ use crate::{
 };
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-/// More than the number of writes between two checkpoints.
-const WRITES_LOST_MAX: u64 = 1 << 28;
 /// Number of ranges of numbers from which a process chooses if it cannot publish its own.
 const JUMPS_MAX: u64 = 1 << 16;
 
@@ -128,23 +126,24 @@ fn give_back(core: &Core, goal: Goal, seq: u64) -> Result<()> {
 
 /// Makes the numbers of this process' writes different from those of all other processes, also of
 /// such that end or have ended without a checkpoint: a block that was written in vain must not pass
-/// for one that is written later. Called before the first write; the caller holds no lock.
+/// for one that is written later. Called before writes, also before later ones: a process that makes no checkpoint
+/// may use up its numbers. The caller holds no lock.
 pub(super) fn own_numbers(core: &Core) {
-    if core.owns_numbers.load(SeqCst) {
+    if core.owns_numbers() {
         return;
     }
     let mut published = core.published();
-    if core.owns_numbers.load(SeqCst) {
+    if core.owns_numbers() {
         return;
     }
-    // The last process has published the numbers that it began with, and has used fewer than this.
+    // The process that has published the current numbers, this one or the last, has used fewer than this.
     core.skip_writes(WRITES_LOST_MAX);
     if publish_again(core, &mut published).is_err() {
         // The disk may be full, and the map must open all the same.
         let random = core.options.env.random.next_u64() % JUMPS_MAX;
         core.skip_writes(WRITES_LOST_MAX * (1 + random));
+        core.own_numbers_from(core.next_write());
     }
-    core.owns_numbers.store(true, SeqCst);
 }
 
 /// Makes the folders of other devices those of this process' copy of the first folder, also if that process ends without
@@ -213,6 +212,7 @@ fn publish(
         }
     })?;
     (published.seq, published.logged) = (position.seq, position.logged);
+    core.own_numbers_from(position.next_write);
     (published.token, published.is_marked) = (manifest.tokens.current, core.devices.are_one());
     published.images.push(groups);
     // Until then, an older copy of the first folder may be opened, and needs its blocks.

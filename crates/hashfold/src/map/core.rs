@@ -38,6 +38,10 @@ use std::{
 /// Maximum number of commit jobs that are kept to be waited for.
 const COMMITS_MAX: usize = 16;
 
+/// Number of writes after which a process publishes the numbers that it goes on with, and more: a process that opens
+/// the map after a crash skips this many numbers from the published ones on.
+pub(super) const WRITES_LOST_MAX: u64 = 1 << 28;
+
 /// Maximum number of spans that wait for a copy.
 const MIRRORS_MAX: usize = 64;
 
@@ -69,8 +73,9 @@ pub(super) struct Core {
     pub(super) logged: Mutex<Vec<(u64, Owner)>>,
     /// Number of the next write to the data file.
     next_write: AtomicU64,
-    /// Whether the numbers from `next_write` on are this process' own: no other has used them or will.
-    pub(super) owns_numbers: AtomicBool,
+    /// Numbers from `next_write` on and before this one are this process' own: no other has used them or will. 0 before
+    /// the first write.
+    numbers_end: AtomicU64,
     /// Whether the other devices know the current manifest, which this process has published.
     pub(super) owns_devices: AtomicBool,
     /// The latest time that was read, in milliseconds since 1970-01-01 UTC.
@@ -182,6 +187,7 @@ impl Core {
         let packets = start.published.images.iter().flatten().map(|stored| stored.packet_bytes());
         let counters =
             Counters { packet_bytes: AtomicU64::new(packets.sum()), ..Counters::default() };
+        let numbers_end = if start.owns_numbers { start.next_write + WRITES_LOST_MAX } else { 0 };
         Core {
             identity,
             options,
@@ -201,7 +207,7 @@ impl Core {
             counters,
             logged: Mutex::default(),
             next_write: AtomicU64::new(start.next_write),
-            owns_numbers: AtomicBool::new(start.owns_numbers),
+            numbers_end: AtomicU64::new(numbers_end),
             latest_time: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             is_partial: AtomicBool::new(false),
@@ -317,6 +323,17 @@ impl Core {
         self.next_write.load(SeqCst)
     }
 
+    /// Whether this process owns numbers for far more writes than are begun between two calls of
+    /// `checkpoint::own_numbers`.
+    pub(super) fn owns_numbers(&self) -> bool {
+        self.next_write() + WRITES_LOST_MAX / 2 <= self.numbers_end.load(SeqCst)
+    }
+
+    /// Records that this process owns [`WRITES_LOST_MAX`] numbers of writes from `first` on.
+    pub(super) fn own_numbers_from(&self, first: u64) {
+        self.numbers_end.store(first + WRITES_LOST_MAX, SeqCst);
+    }
+
     /// Lets the numbers of writes go on this much higher.
     pub(super) fn skip_writes(&self, count: u64) {
         self.next_write.fetch_add(count, SeqCst);
@@ -395,7 +412,7 @@ impl Core {
     /// # Panics
     /// Before `checkpoint::own_numbers`.
     fn begin_write(&self) -> u64 {
-        assert!(self.owns_numbers.load(SeqCst));
+        assert!(self.numbers_end.load(SeqCst) > 0);
         self.next_write.fetch_add(1, SeqCst)
     }
 

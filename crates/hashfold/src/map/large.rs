@@ -155,6 +155,8 @@ pub(super) fn read_unowned(
     let end = pointer.first.saturating_add(blocks(pointer));
     within("end of a large value", 0..=file.size()? / BLOCK_SIZE as u64, end)
         .map_err(|error| error.at(file.place()))?;
+    // The first block tells whether these are the blocks of the value, which may be long.
+    read_blocks(file, file_id, pointer, 0..1)?;
     read_blocks(file, file_id, pointer, 0..blocks(pointer) as usize)
 }
 

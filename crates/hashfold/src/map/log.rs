@@ -50,6 +50,9 @@ pub(super) const CHANGE_SIZE_MAX: usize = FIELDS_SIZE_MAX + KEY_BYTES_MAX + INLI
 pub(super) const RECORD_SIZE_MAX: usize = if cfg!(test) { 4 << 10 } else { PAYLOAD_SIZE_MAX };
 const _: () = assert!(CHANGE_SIZE_MAX <= RECORD_SIZE_MAX);
 const _: () = assert!(RECORD_SIZE_MAX <= VALUE_BYTES_MAX);
+/// Maximum size of a list of parts, in bytes.
+pub(super) const LIST_SIZE_MAX: usize = RECORD_SIZE_MAX / 2;
+const _: () = assert!(LIST_SIZE_MAX - PART_SIZE_MAX > INLINE_BYTES_MAX);
 const _: () = assert!(RECORD_SIZE_MAX - CHANGE_SIZE_MAX > INLINE_BYTES_MAX);
 /// Maximum number of changes in a list of parts. Sums of such numbers do not overflow.
 const LIST_CHANGES_MAX: u64 = 1 << 40;
@@ -187,7 +190,7 @@ pub(super) fn decode_list(
     let mut parts = Vec::new();
     while !fields.rest().is_empty() {
         match fields.u8()? {
-            PART => parts.push(decode_place(&mut fields, VALUE_BYTES_MAX as u64)?),
+            PART => parts.push(decode_part_place(&mut fields)?),
             change => return Err(Error::field("change in a list of parts", "8", change)),
         }
     }
@@ -247,17 +250,24 @@ fn decode_logged<'a>(fields: &mut Decoder<'a>, seed: Seed) -> Result<Logged<'a>>
     match fields.u8()? {
         CLEAR => Ok(Logged::Clear),
         LOADED => Ok(Logged::Loaded),
-        // A change takes more than a byte.
-        PART => decode_place(fields, VALUE_BYTES_MAX as u64).map(Logged::Part),
-        LIST => decode_place(fields, LIST_CHANGES_MAX).map(Logged::List),
+        PART => decode_part_place(fields).map(Logged::Part),
+        LIST => decode_place(fields, LIST_CHANGES_MAX, LIST_SIZE_MAX).map(Logged::List),
         change => decode_change(fields, (change, "1 to 9"), seed).map(Logged::Key),
     }
 }
 
-/// Decodes the place of a part or of a list that has at most `most` changes.
-fn decode_place(fields: &mut Decoder<'_>, most: u64) -> Result<Part> {
-    let count = within("changes in a part of a record", 1..=most, fields.varint()?)?;
+/// Decodes the place of a part.
+fn decode_part_place(fields: &mut Decoder<'_>) -> Result<Part> {
+    // A change takes more than a byte.
+    decode_place(fields, RECORD_SIZE_MAX as u64, RECORD_SIZE_MAX)
+}
+
+/// Decodes the place of a part or of a list that has at most `count_max` changes in at most `size_max` bytes.
+fn decode_place(fields: &mut Decoder<'_>, count_max: u64, size_max: usize) -> Result<Part> {
+    let count = within("changes in a part of a record", 1..=count_max, fields.varint()?)?;
     let pointer = Pointer::decode(fields.bytes(POINTER_SIZE as u64)?)?;
+    let size = u64::from(pointer.size);
+    within("size of a part of a record in bytes", 0..=size_max as u64, size)?;
     Ok(Part { count, pointer })
 }
 
@@ -349,11 +359,13 @@ mod tests {
         expected.push("clear".into());
         payload.extend(LOADED_PAYLOAD);
         expected.push("loaded".into());
-        let part = Part { count: 300, pointer };
+        let of_parts = |size: usize| Pointer { size: size as u32, ..pointer };
+        let part = Part { count: 300, pointer: of_parts(RECORD_SIZE_MAX) };
         encode_part(&mut payload, part);
         expected.push(format!("{part:?}"));
-        encode_list(&mut payload, Part { count: LIST_CHANGES_MAX, pointer });
-        expected.push(format!("list {:?}", Part { count: LIST_CHANGES_MAX, pointer }));
+        let list_place = Part { count: LIST_CHANGES_MAX, pointer: of_parts(LIST_SIZE_MAX) };
+        encode_list(&mut payload, list_place);
+        expected.push(format!("list {list_place:?}"));
         let count = LIST_CHANGES_MAX + 308;
         assert_eq!(decoded(&payload, count).unwrap(), expected);
         assert!(decoded(&payload, count - 1).is_err() && decoded(&payload, 10).is_err());
@@ -372,11 +384,21 @@ mod tests {
         for other in [CLEAR_PAYLOAD, LOADED_PAYLOAD, &payload] {
             assert!(of_part(&[&keys, other].concat(), 2).is_err());
         }
-        for (list_change, most) in [(PART, VALUE_BYTES_MAX as u64), (LIST, LIST_CHANGES_MAX)] {
-            for count in [0, most + 1, u64::MAX] {
-                let mut one = Vec::new();
-                encode_part(&mut one, Part { count, pointer });
-                one[0] = list_change;
+        let bounds = [
+            (PART, RECORD_SIZE_MAX as u64, RECORD_SIZE_MAX),
+            (LIST, LIST_CHANGES_MAX, LIST_SIZE_MAX),
+        ];
+        for (kind, count_max, size_max) in bounds {
+            let place = |count, size| {
+                let mut place = Vec::new();
+                encode_part(&mut place, Part { count, pointer: of_parts(size) });
+                place[0] = kind;
+                place
+            };
+            assert!(decoded(&place(count_max, size_max), count_max).is_ok());
+            assert!(decoded(&place(9, size_max + 1), 9).is_err());
+            for count in [0, count_max + 1, u64::MAX] {
+                let one = place(count, size_max);
                 assert!(decoded(&one, count).is_err(), "{count}");
                 assert!(decoded(&[&one[..], &one].concat(), u64::MAX).is_err(), "{count}");
             }
@@ -388,8 +410,10 @@ mod tests {
         encode_part(&mut list, part);
         assert!(of_list(&list, 600).is_ok() && of_list(&list, 599).is_err());
         let mut other = Vec::new();
-        encode_list(&mut other, part);
-        for other in [CLEAR_PAYLOAD, LOADED_PAYLOAD, &keys, &other] {
+        encode_list(&mut other, list_place);
+        let mut long_part = Vec::new();
+        encode_part(&mut long_part, Part { count: 1, pointer: of_parts(RECORD_SIZE_MAX + 1) });
+        for other in [CLEAR_PAYLOAD, LOADED_PAYLOAD, &keys, &other, &long_part] {
             assert!(of_list(&[&list, other].concat(), 601).is_err());
             assert!(of_list(&[&list, other].concat(), 900).is_err());
         }

@@ -152,13 +152,51 @@ pub(super) fn relieve_moving(core: &Core) -> Result<()> {
     })
 }
 
+/// Does what [`relieve_moving`] does, but merges groups only if packets take too much memory: on a disk that is nearly
+/// full, merges may take the space that packets need.
+///
+/// # Errors
+/// After an error, all changes are still there.
+pub(super) fn flush_moving(core: &Core) -> Result<()> {
+    let (goal, mut groups) = (core.buffer_bytes_max() / 4 * (START_QUARTERS - 1), Vec::new());
+    caught(|| {
+        while core.buffered_bytes() > goal {
+            if groups.is_empty() {
+                groups = fullest(core);
+            }
+            let (mut flushed, mut bytes) = (Vec::new(), 0);
+            while bytes < flush_bytes(core)
+                && let Some(group) = groups.pop()
+            {
+                bytes += group.state().buffered_bytes();
+                flushed.push(group);
+            }
+            flushed.sort_by_key(|group: &Arc<Group>| group.prefix.start);
+            flush(core, &flushed)?;
+        }
+        relieve_packets_moving(core);
+        Ok(())
+    })
+}
+
+/// Returns the size of the changes that a flush writes at once, in bytes.
+fn flush_bytes(core: &Core) -> u64 {
+    core.options.shape.flush_blocks * BLOCK_SIZE as u64
+}
+
+/// Returns the groups with changes in RAM, those with the most last.
+fn fullest(core: &Core) -> Vec<Arc<Group>> {
+    let mut groups = core.directory.all();
+    groups.retain(|group| group.state().memory() > 0);
+    groups.sort_by_cached_key(|group| group.state().memory());
+    groups
+}
+
 /// Writes the changes in RAM of some of the groups with the most: the last ones of `groups`, which are found if
 /// there are none. Returns whether there were some. The caller holds `moving`.
 fn write_fullest(core: &Core, groups: &mut Vec<Arc<Group>>) -> Result<bool> {
     if groups.is_empty() {
-        *groups = core.directory.all();
-        groups.retain(|group| group.state().memory() > 0);
-        groups.sort_by_cached_key(|group| group.state().memory());
+        *groups = fullest(core);
     }
     if groups.is_empty() {
         return Ok(false);
@@ -176,7 +214,7 @@ fn write_some(core: &Core, groups: &mut Vec<Arc<Group>>) -> Result<()> {
         core.tasks.note(Err(error));
         return flush(core, &[group]);
     }
-    let goal = core.options.shape.flush_blocks * BLOCK_SIZE as u64;
+    let goal = flush_bytes(core);
     let (mut flushed, mut crowded, mut bytes) = (Vec::new(), Vec::new(), 0);
     while bytes < goal
         && let Some(group) = groups.pop()

@@ -76,6 +76,8 @@ mod new_groups;
 mod options;
 #[cfg(all(test, hashfold_orders))]
 mod orders;
+#[cfg(test)]
+mod parts_tests;
 mod pointer;
 mod prefix;
 mod read;

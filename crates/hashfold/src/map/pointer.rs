@@ -21,7 +21,7 @@ pub(super) const INLINE_BYTES_MAX: usize = 1024;
 pub(super) const POINTER_SIZE: usize = 20;
 
 /// The place of a large value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pointer {
     /// Number of the first block.
     pub(super) first: u64,

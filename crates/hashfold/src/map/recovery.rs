@@ -219,6 +219,12 @@ impl Replay<'_> {
 
 impl Expand for Replay<'_> {
     fn read(&mut self, Part { pointer, .. }: Part) -> Result<Vec<u8>> {
+        // A log that names a part again and again would take long to replay.
+        if self.owners.get(pointer.first).is_some() {
+            let got = format!("block {}, which another change has", pointer.first);
+            let expected = "blocks that only this part has";
+            return Err(Error::field("place of a part of a record", expected, got));
+        }
         let owner = self.owner(pointer)?;
         let Core { space, identity, counters, .. } = self.core;
         counters.log_bytes.fetch_add(owner.count * BLOCK_SIZE as u64, SeqCst);

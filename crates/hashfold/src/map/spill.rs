@@ -14,19 +14,16 @@ use super::{
     item::{Change, Value},
     kept::{EncodedPart, Fence, Kept},
     large::{self, OWNER_BYTES, Owner, Owners},
-    log::{self, Expand, Part, RECORD_SIZE_MAX},
+    log::{self, Expand, LIST_SIZE_MAX, Part, RECORD_SIZE_MAX},
     lookup::resolve,
     pointer::INLINE_BYTES_MAX,
-    space::Blocks,
+    write::Reserve,
 };
 use crate::{error::Result, key::KeyHash};
 use std::ops::Range;
 
 /// Maximum size of all encoded changes of a transaction, in bytes.
 pub(super) const TRANSACTION_SIZE_MAX: u64 = if cfg!(test) { 2 << 20 } else { 64 << 30 };
-/// Maximum size of a list of parts, in bytes.
-const LIST_SIZE_MAX: usize = RECORD_SIZE_MAX / 2;
-const _: () = assert!(LIST_SIZE_MAX - log::PART_SIZE_MAX > INLINE_BYTES_MAX);
 // All lists, the parts after the last list and the rest fit in a record, also if all parts are as small as can be.
 const _: () = {
     let parts = TRANSACTION_SIZE_MAX / (INLINE_BYTES_MAX as u64 + 1);
@@ -286,12 +283,9 @@ impl SpilledRecord<'_> {
         self.payload.len() as u64 + blocks * BLOCK_SIZE as u64
     }
 
-    /// Takes blocks for about as many packets as the changes will become: a disk that is nearly full must be
-    /// noticed before the log has the record, not by flushes after that.
-    pub(super) fn reserve(&self, core: &Core) -> Result<Vec<Blocks>> {
-        let at_once = core.options.shape.flush_blocks;
-        let blocks = self.spilled.bytes.div_ceil(BLOCK_SIZE as u64);
-        (0..blocks.div_ceil(at_once)).map(|_| core.space.take(at_once)).collect()
+    /// Takes blocks for the packets of the changes.
+    pub(super) fn reserve(&self, core: &Core) -> Result<Reserve> {
+        Reserve::take(core, self.count, self.spilled.bytes)
     }
 
     /// Calls `take` with each change in order, and with the owner of its large value. Reads one part at a time.

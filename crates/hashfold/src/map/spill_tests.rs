@@ -453,11 +453,16 @@ fn a_commit_that_cannot_read_writes_back_changes_nothing_or_stops_the_map() {
         stops(map.put("key", "value").map(drop));
         stops(map.transaction().get(key).map(drop));
         stops(map.checkpoint());
-        map.sync().unwrap();
-        drop(map);
-        let map = Map::open_with(folder(), options).unwrap();
+        assert_eq!(map.durable_seq(), map.seq(), "{moment}");
         let mut after = model.clone();
         changes.iter().for_each(|change| after.apply(change.as_write()));
+        for seed in 0..3 {
+            let left = on(&faulty.after_power_cut(seed), Arc::new(Inline));
+            let left = Map::open_with(folder(), left).unwrap();
+            check_timed(&left, (&after, 0), KEYS, &format!("{moment}, then a power cut"));
+        }
+        drop(map);
+        let map = Map::open_with(folder(), options).unwrap();
         check_timed(&map, (&after, 0), KEYS, &moment);
     }
     assert!(unchanged > 3 && stopped > 3, "{unchanged} {stopped}");
@@ -538,4 +543,166 @@ fn a_transaction_of_the_largest_size_is_committed_replayed_and_salvaged() {
     check_space(map, &model);
     let map = Map::open_with(folder(), on(&disk, Arc::new(Inline))).unwrap();
     assert!(model.iter().all(|(key, value)| map.get(key).unwrap().as_ref() == Some(value)));
+}
+
+/// Returns the number of blocks of the data file that are not holes.
+fn allocated_blocks(disk: &MemoryDisk) -> usize {
+    let file = disk.open(&folder().join(devices::DATA_NAME), Access::Cached).unwrap();
+    let bytes = crate::io::read_all(&*file, u64::MAX).unwrap();
+    bytes.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0)).count()
+}
+
+#[test]
+fn the_space_of_a_transaction_that_is_dropped_or_conflicts_is_given_back_at_once() {
+    let disk = MemoryDisk::default();
+    let model = small(&disk);
+    let options = MapOptions { wal_bytes: 1 << 30, ..on(&disk, Arc::new(Inline)) };
+    let map = Map::open_with(folder(), options).unwrap();
+    let changes = lasting(8, 3000);
+    let before = allocated_blocks(&disk);
+    for conflicts in [false, true] {
+        let mut transaction = map.transaction();
+        transaction.get("read").unwrap();
+        changes.iter().for_each(|change| transaction.write(change.as_write()).unwrap());
+        let most = allocated_blocks(&disk);
+        assert!(most > before + 200, "{most}");
+        let checkpoints = map.stat().checkpoints;
+        if conflicts {
+            map.put("read", "changed").unwrap();
+            map.delete("read").unwrap();
+            let error = transaction.commit().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Conflict), "{error}");
+        } else {
+            drop(transaction);
+        }
+        // But for a small reserve.
+        let after = allocated_blocks(&disk);
+        assert!(after <= before + 20, "{before}, {most}, {after}");
+        assert_eq!(map.stat().checkpoints, checkpoints);
+    }
+    assert!(map.background_error().is_none());
+    check_space(map, &model.at(0));
+}
+
+/// A disk whose data file cannot grow beyond a size.
+#[derive(Clone, Debug)]
+struct Cramped {
+    disk: MemoryDisk,
+    /// In bytes.
+    size_max: u64,
+}
+
+impl DiskLayer for Cramped {
+    fn below(&self) -> &dyn Disk {
+        &self.disk
+    }
+
+    fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        match file.place().file.ends_with(devices::DATA_NAME) {
+            true => Arc::new(CrampedFile { file, size_max: self.size_max }),
+            false => file,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct CrampedFile {
+    file: Arc<dyn BlockFile>,
+    size_max: u64,
+}
+
+impl BlockFile for CrampedFile {
+    fn place(&self) -> &crate::error::Place {
+        self.file.place()
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, bytes)
+    }
+
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        self.file.read_many(extents, visit)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        if size > self.size_max {
+            let source = std::io::Error::from_raw_os_error(28);
+            return Err(crate::error::Error::io("write", source).at(self.place()));
+        }
+        self.file.allocate(size)
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.file.punch_hole(extent)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+}
+
+/// Transactions that are larger than what the lists may take if they cannot be flushed, on disks of all sizes.
+#[test]
+fn a_commit_on_a_disk_that_is_nearly_full_is_refused_or_applied_as_a_whole() {
+    let made = MemoryDisk::default();
+    let mut model = Model::new();
+    {
+        let map = Map::create(folder(), on(&made, Arc::new(Inline))).unwrap();
+        let pairs = (0..3000_u32).map(|i| (i.to_le_bytes().to_vec(), vec![1; 60]));
+        model.extend(pairs);
+        map.put_many(&model).unwrap();
+        map.compact().unwrap();
+        map.close().unwrap();
+    }
+    let size = made.open(&folder().join(devices::DATA_NAME), Access::Cached).unwrap().size();
+    let (mut refused, mut committed) = (0, 0);
+    for more in (0..).step_by(37) {
+        let left = FaultyDisk::over(&made, FaultPlan::default()).snapshot();
+        let size_max = size.clone().unwrap() + more * 4096;
+        let disk: Arc<dyn Disk> = Arc::new(Cramped { disk: left.clone(), size_max });
+        let options = MapOptions { wal_bytes: 1 << 30, ..tiny(Env { disk, ..Env::simulated(1) }) };
+        let map = Map::open_with(folder(), options.durability(Durability::Buffered)).unwrap();
+        let mut transaction = map.transaction();
+        let mut after = model.clone();
+        let written = (0..4500_u32).try_for_each(|i| {
+            let (key, value) = ((i * 7 % 4000).to_le_bytes(), vec![i as u8; 250]);
+            transaction.put(key, &value)?;
+            after.insert(key.to_vec(), value);
+            Ok::<_, crate::Error>(())
+        });
+        let moment = format!("{more} more blocks");
+        match written.and_then(|()| transaction.commit()) {
+            Ok(seq) => {
+                assert_eq!(map.seq(), seq);
+                committed += 1;
+            }
+            Err(error) => {
+                assert_eq!((error.class(), map.seq()), (ErrorClass::Io, 3000), "{moment}");
+                refused += 1;
+                after.clone_from(&model);
+            }
+        }
+        let has = |map: &Map| {
+            let found =
+                |(key, value): (&Vec<u8>, &Vec<u8>)| map.get(key).unwrap().as_ref() == Some(value);
+            after.iter().all(found)
+        };
+        assert!(has(&map), "{moment}");
+        map.sync().unwrap();
+        let killed = FaultyDisk::over(&left, FaultPlan::default()).snapshot();
+        drop(map);
+        assert!(has(&Map::open_with(folder(), on(&killed, Arc::new(Inline))).unwrap()), "{moment}");
+        if committed > 5 {
+            break;
+        }
+    }
+    assert!(refused > 10, "{refused}");
 }

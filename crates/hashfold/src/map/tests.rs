@@ -88,7 +88,7 @@ impl Timed {
 }
 
 /// Random numbers that follow from a seed.
-pub(super) struct Numbers(u64);
+pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
     pub(super) fn new(seed: u64) -> Numbers {

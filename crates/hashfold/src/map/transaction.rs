@@ -2,12 +2,13 @@
 
 use super::{
     Durability, Expiring, Write,
+    checkpoint::give_back_blocks,
     core::Core,
     kept::Kept,
     log, lookup, maintain,
     spill::{self, Spilled, SpilledRecord, TRANSACTION_SIZE_MAX},
     stripes::Held,
-    write::{self, Applying, CHANGES_SIZE_MAX},
+    write::{self, Applying, CHANGES_SIZE_MAX, Reserve},
 };
 use crate::{
     error::{ErrorKind, Result},
@@ -16,6 +17,7 @@ use crate::{
 use std::{
     collections::HashMap,
     fmt,
+    mem::take,
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
@@ -203,8 +205,9 @@ impl Transaction {
     /// # Errors
     /// `Conflict` if a key that was read has changed or expired: nothing is written, run the
     /// transaction again. If the log fails, the transaction may be found after the map was opened again, then
-    /// all of it. If the device fails to read spilled writes after the log has them, the map refuses reads and changes, and
-    /// has the transaction when it is opened again. After all other errors, nothing is changed.
+    /// all of it. If spilled writes cannot be applied after the log has them, because the device fails or the disk is full, the
+    /// map refuses reads and changes, and has the transaction when it is opened again, also after a crash: the log is
+    /// committed before this returns. After all other errors, nothing is changed.
     pub fn commit(self) -> Result<u64> {
         if self.spilled.has_begun {
             return self.commit_spilled();
@@ -225,22 +228,32 @@ impl Transaction {
 
     /// Commits a transaction whose writes were spilled.
     fn commit_spilled(mut self) -> Result<u64> {
+        let mut spilled = take(&mut self.spilled);
+        let committed = self.commit_all(&mut spilled);
+        // After an error, the space of the blocks is given back.
+        self.spilled = if committed.is_ok() { Spilled::default() } else { spilled };
+        committed
+    }
+
+    fn commit_all(&mut self, spilled: &mut Spilled) -> Result<u64> {
         let core = self.core.clone();
         // A transaction that conflicts already need not write the rest.
         self.check_reads(&core.stripes.lock(self.hashes_read()))?;
-        let mut spilled = std::mem::take(&mut self.spilled);
         let record = spilled.record(&core, &mut self.kept)?;
         self.set_memory(record.memory());
         maintain::relieve(&core, core.buffer_bytes_max())?;
-        let reserved = record.reserve(&core)?;
+        let reserve = record.reserve(&core)?;
         let moving = core.moving();
         // Not all hashes of the changes are in RAM.
         let held = core.stripes.lock_all();
         self.check_reads(&held)?;
-        drop(reserved);
-        let seq = write_spilled(&core, held, &record)?;
+        let written = write_spilled(&core, held, &record, reserve);
         drop(moving);
-        write::finish(&core, seq, self.durability)
+        if written.is_err() && core.check_whole().is_err() {
+            // The log has the record. A crash must not decide whether the map has it when it is opened again.
+            core.tasks.note(core.log().commit(core.log().end()));
+        }
+        write::finish(&core, written?, self.durability)
     }
 
     fn hashes_read(&self) -> impl Iterator<Item = KeyHash> {
@@ -271,7 +284,12 @@ const EXCESS_BYTES_MAX: usize = CHANGES_SIZE_MAX;
 /// # Errors
 /// The log failed; or a part cannot be read any more, or the lists cannot be flushed and take very much memory, and the
 /// map refuses all reads and changes from then on.
-fn write_spilled(core: &Core, mut held: Held<'_>, record: &SpilledRecord<'_>) -> Result<u64> {
+fn write_spilled(
+    core: &Core,
+    mut held: Held<'_>,
+    record: &SpilledRecord<'_>,
+    reserve: Reserve,
+) -> Result<u64> {
     let logged = (record.count, &record.payload[..]);
     let seqs = write::log_record(core, logged, record.owners().cloned())?;
     core.counters.log_bytes.fetch_add(record.size(), SeqCst);
@@ -279,7 +297,7 @@ fn write_spilled(core: &Core, mut held: Held<'_>, record: &SpilledRecord<'_>) ->
     if !notes {
         held.note_all(end);
     }
-    let mut applying = Applying { core, held, seqs, notes, relieves_above: Some(0) };
+    let mut applying = Applying { core, held, seqs, notes, relieves_above: Some(0), reserve };
     let applied = record.expand(core, &mut |change, owner| match applying.apply(change, owner) {
         Err(error) if core.buffered_bytes() > core.buffer_bytes_max() + EXCESS_BYTES_MAX => {
             Err(error)
@@ -292,6 +310,13 @@ fn write_spilled(core: &Core, mut held: Held<'_>, record: &SpilledRecord<'_>) ->
 
 impl Drop for Transaction {
     fn drop(&mut self) {
+        // No catalog and no record names the blocks of a transaction that was not committed.
+        let (kept, spilled) = (take(&mut self.kept), take(&mut self.spilled));
+        let has_spilled = spilled.has_begun;
+        drop((kept, spilled));
+        if has_spilled {
+            self.core.tasks.note(give_back_blocks(&self.core));
+        }
         self.core.stripes.end_transaction(self.start);
         self.core.counters.transaction_bytes.fetch_sub(self.counted_bytes, SeqCst);
     }

@@ -10,6 +10,7 @@ use super::{
     maintain,
     options::Durability,
     pointer::INLINE_BYTES_MAX,
+    space::Blocks,
     stripes::Held,
 };
 use crate::{
@@ -260,7 +261,8 @@ pub(super) fn write_held(core: &Core, held: Held<'_>, record: &Record<'_>) -> Re
     let seqs = log_record(core, (record.count(), &record.payload), record.owners())?;
     core.counters.log_bytes.fetch_add(record.size(), SeqCst);
     let relieves_above = record.is_long().then_some(0);
-    let mut applying = Applying { core, held, seqs, notes: true, relieves_above };
+    let reserve = Reserve::default();
+    let mut applying = Applying { core, held, seqs, notes: true, relieves_above, reserve };
     if record.clears {
         core.clear();
         applying.held.note_all(applying.seqs.end);
@@ -299,6 +301,60 @@ pub(super) struct Applying<'a> {
     pub(super) notes: bool,
     /// The size of all lists above which they are flushed, if that is too much; `moving` is held then.
     pub(super) relieves_above: Option<usize>,
+    pub(super) reserve: Reserve,
+}
+
+/// Blocks that are kept for packets while a record is applied: merges and other writers do not use them up.
+#[derive(Debug, Default)]
+pub(super) struct Reserve {
+    blocks: Vec<Blocks>,
+    /// Number of extents in `blocks` that are kept to the end, for the changes that are in RAM.
+    kept: u64,
+    /// Number of changes for which each other extent is kept.
+    changes_each: u64,
+    /// Number of changes that are not applied yet.
+    changes_left: u64,
+    /// Whether the blocks were needed: the disk is full.
+    is_used: bool,
+}
+
+impl Reserve {
+    /// Takes blocks for about as many packets as these changes will become, `bytes` in the log: a disk that is nearly full
+    /// must be noticed before the log has the record.
+    pub(super) fn take(core: &Core, changes: u64, bytes: u64) -> Result<Reserve> {
+        let shape = &core.options.shape;
+        // A packet has 2 bytes more per change than the log, and its blocks are not full.
+        let extents =
+            |bytes: u64| (bytes + bytes / 8).div_ceil(shape.flush_blocks * BLOCK_SIZE as u64);
+        let (kept, others) = (extents(shape.buffer_bytes as u64), extents(bytes + 2 * changes));
+        let take = |_| core.space.take(shape.flush_blocks + 1);
+        let blocks = (0..kept + others).map(take).collect::<Result<_>>()?;
+        let changes_each = changes.div_ceil(others.max(1));
+        Ok(Reserve { blocks, kept, changes_each, changes_left: changes, is_used: false })
+    }
+
+    /// Lets go the blocks that are not needed for the changes after the next one.
+    fn shrink(&mut self) {
+        self.changes_left = self.changes_left.saturating_sub(1);
+        while (self.blocks.len() as u64).saturating_sub(self.kept) * self.changes_each
+            > self.changes_left + self.changes_each
+        {
+            self.blocks.pop();
+        }
+    }
+
+    /// Flushes lists that take too much memory, if the blocks are needed for that: without merges.
+    fn relieve(&mut self, core: &Core) -> Result<()> {
+        if !self.is_used {
+            let relieved = maintain::relieve_moving(core);
+            if relieved.is_ok() || self.blocks.is_empty() {
+                return relieved;
+            }
+            self.is_used = true;
+        }
+        self.blocks.clear();
+        maintain::flush_moving(core)
+    }
 }
 
 impl Applying<'_> {
@@ -310,10 +366,11 @@ impl Applying<'_> {
         if self.notes {
             self.held.note(change.hash, self.seqs.end);
         }
+        self.reserve.shrink();
         if self.relieves_above.is_none_or(|size| core.buffered_bytes() <= size) {
             return Ok(());
         }
-        let relieved = maintain::relieve_moving(core);
+        let relieved = self.reserve.relieve(core);
         let failed = relieved.is_err().then(|| core.buffered_bytes() + core.buffer_bytes_max() / 4);
         self.relieves_above = Some(failed.unwrap_or(0));
         core.tasks.note(relieved.clone());

@@ -26,8 +26,9 @@ type ExpiringModel = BTreeMap<Vec<u8>, Expiring>;
 /// The format versions of catalogs.
 const VERSIONS: [&str; 2] = ["map-v1", "map-v2"];
 
-/// Returns the folder of a golden map of a version: `map`; `expiring`, whose entries expire; or `long`, whose log has
-/// a record with its changes in blocks of their own.
+/// Returns the folder of a golden map of a version: `map`; `expiring`, whose entries expire; `long`, whose log has
+/// a record with its changes in blocks of their own; or `spilled`, whose log has a transaction with a list of such blocks,
+/// which `map/parts_tests.rs` of the library makes.
 fn golden(version: &str, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version).join(name)
 }
@@ -264,6 +265,40 @@ fn a_record_whose_changes_are_in_blocks_of_their_own_is_replayed() {
     let mut left = map::salvage("map", "spill", options(&env), &watch).unwrap();
     left.write_map("mended", &watch).unwrap();
     check(&Map::open_with("mended", options(&env)).unwrap(), &model);
+}
+
+/// Returns the entries of the golden map `spilled`.
+fn spilled() -> Model {
+    let mut model: Model = (0..200).map(|i| (key(i), vec![1; i as usize % 40])).collect();
+    for step in 0..3000 {
+        let i = step * 7 % 1500;
+        let size = if i == 777 { 3000 } else { 40 + i % 20 };
+        model.insert(key(i), vec![(i + step / 1500) as u8; size as usize]);
+    }
+    (0..1500).step_by(50).for_each(|i| _ = model.remove(&key(i)));
+    model
+}
+
+#[test]
+fn a_transaction_whose_parts_are_in_lists_is_replayed_and_salvaged() {
+    let (env, model) = (golden_copy(VERSIONS[1], "spilled"), spilled());
+    let map = Map::open_with("map", options(&env)).unwrap();
+    check(&map, &model);
+    map.checkpoint().unwrap();
+    map.close().unwrap();
+    check(&Map::open_with("map", options(&env)).unwrap(), &model);
+    for lost in ["MANIFEST", "catalog-"] {
+        let env = golden_copy(VERSIONS[1], "spilled");
+        let names = env.disk.list(Path::new("map")).unwrap();
+        for name in names.iter().filter(|name| name.starts_with(lost)) {
+            env.disk.remove(&Path::new("map").join(name)).unwrap();
+        }
+        let watch = Watch::default();
+        let mut left = map::salvage("map", "spill", options(&env), &watch).unwrap();
+        left.write_map("mended", &watch).unwrap();
+        assert_eq!(left.losses().len(), 1, "{:?}", left.losses());
+        check(&Map::open_with("mended", options(&env)).unwrap(), &model);
+    }
 }
 
 #[test]

@@ -16,12 +16,14 @@ use crate::{
         item::{Change, Value},
         large,
         log::{self, Expand, Logged, Part},
+        pointer::Pointer,
     },
     run::{Entry, SortOptions, Sorted, Sorter, Summary},
     wal::Record,
     work::Watch,
 };
 use std::{
+    collections::HashSet,
     ops::{Range, RangeInclusive},
     path::Path,
     sync::Arc,
@@ -41,6 +43,8 @@ pub(super) struct Collector<'a> {
     pub(super) file: Option<Arc<dyn BlockFile>>,
     pub(super) losses: Vec<Loss>,
     failures: Failures,
+    /// The places of the parts of records that were read. A damaged log may name a part again and again.
+    parts: HashSet<Pointer>,
     /// The memory and the environment for sorting, and the name of the spill file.
     sorted_in: (&'a MapOptions, &'a Path),
     sorter: Sorter,
@@ -70,6 +74,7 @@ impl<'a> Collector<'a> {
             file: None,
             losses: Vec::new(),
             failures,
+            parts: HashSet::new(),
             sorted_in,
             sorter: new_sorter(identity, sorted_in)?,
             summary: Summary::EMPTY,
@@ -142,8 +147,12 @@ impl<'a> Collector<'a> {
         self.note(pushed, || Lost::Records(seqs))
     }
 
-    /// Reads a part of a record, or a list of parts.
-    fn read_part(&self, part: Part) -> Result<Vec<u8>> {
+    /// Reads a part of a record, or a list of parts: each once until [`Collector::forget_parts`].
+    fn read_part(&mut self, part: Part) -> Result<Vec<u8>> {
+        if !self.parts.insert(part.pointer) {
+            let got = format!("the part at block {} again", part.pointer.first);
+            return Err(Error::field("place of a part of a record", "a part of its own", got));
+        }
         let file = self.file.as_ref().ok_or_else(|| {
             Error::field("part of a record", "a data file that has it", "no data file")
         })?;
@@ -151,10 +160,36 @@ impl<'a> Collector<'a> {
     }
 
     /// Whether all parts of a record can be read. After a checkpoint, their blocks may be used for something else.
-    pub(super) fn has_parts(&self, record: Record<'_>) -> bool {
+    pub(super) fn has_parts(&mut self, record: Record<'_>) -> bool {
         let (seed, mut parts) = (self.identity.seed, Parts(self));
         let has_parts = |logged: Logged<'_>| log::expand(logged, seed, &mut parts);
         log::decode(record.payload, record.count, seed, has_parts).is_ok()
+    }
+
+    /// Lets the parts of records be read once more.
+    pub(super) fn forget_parts(&mut self) {
+        self.parts.clear();
+    }
+
+    /// Returns the highest number of a write of the large values and parts that a record names, but for those in
+    /// its parts; 0 if it names none.
+    pub(super) fn last_write_named(&self, record: Record<'_>) -> u64 {
+        let mut last = 0;
+        let note = |logged: Logged<'_>| {
+            let pointer = match logged {
+                Logged::Part(part) | Logged::List(part) => Some(part.pointer),
+                Logged::Key(Change { content, .. }) => match content.value {
+                    Value::Large(pointer) => Some(pointer),
+                    Value::Tombstone | Value::Inline(_) => None,
+                },
+                Logged::Clear | Logged::Loaded => None,
+            };
+            last = pointer.map_or(last, |pointer| pointer.write.max(last));
+            Ok(())
+        };
+        // A record that cannot be decoded names nothing.
+        let _ = log::decode(record.payload, record.count, self.identity.seed, note);
+        last
     }
 
     /// Adds the entries of a block that are wanted. `lost` says what its damage means.
@@ -218,7 +253,7 @@ impl<'a> Collector<'a> {
 }
 
 /// The parts of a record, which are read only.
-struct Parts<'a, 'c>(&'a Collector<'c>);
+struct Parts<'a, 'c>(&'a mut Collector<'c>);
 
 impl Expand for Parts<'_, '_> {
     fn read(&mut self, part: Part) -> Result<Vec<u8>> {

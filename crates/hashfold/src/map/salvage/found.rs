@@ -19,23 +19,47 @@ struct Found {
     is_span: bool,
 }
 
-/// Collects the entries of all blocks, those of earlier writes first, without those that newer spans
-/// replace. Takes 24 bytes of memory per block.
-pub(super) fn collect(out: &mut Collector<'_>) -> Result<()> {
-    let (mut found, cover) = find(out)?;
-    found.sort_unstable();
-    let is_next = |a: &Found, b: &Found| a.write == b.write && a.number + 1 == b.number;
-    for run in found.chunk_by(is_next).flat_map(|run| run.chunks(BLOCKS_AT_ONCE)) {
-        let bytes = out.read(run[0].number, run.len())?;
-        for (block, bytes) in run.iter().zip(bytes.chunks_exact(BLOCK_SIZE)) {
-            let kind = if block.is_span { BlockKind::Span } else { BlockKind::Packets };
-            let Found { write, number, .. } = *block;
-            let id = BlockId { kind, number, file_id: out.identity.id, write };
-            let is_wanted = |hash| !cover.is_old(hash, write);
-            out.push_block(bytes, id, &is_wanted, || Lost::Entries(ALL_HASHES))?;
-        }
+/// The intact blocks with entries of a data file, in the order of their writes. Take 24 bytes of memory each.
+pub(super) struct FoundBlocks {
+    found: Vec<Found>,
+    /// What newer spans replace.
+    cover: Cover,
+    /// Number of blocks whose entries were collected.
+    collected: usize,
+}
+
+impl FoundBlocks {
+    /// Finds the blocks of the data file.
+    pub(super) fn find(out: &mut Collector<'_>) -> Result<FoundBlocks> {
+        let (mut found, cover) = find(out)?;
+        found.sort_unstable();
+        Ok(FoundBlocks { found, cover, collected: 0 })
     }
-    Ok(())
+
+    /// Whether there are blocks of later writes than this one.
+    pub(super) fn has_after(&self, write: u64) -> bool {
+        self.found.last().is_some_and(|last| last.write > write)
+    }
+
+    /// Collects the entries of all blocks up to this write that were not collected yet, without those that newer
+    /// spans replace.
+    pub(super) fn collect_up_to(&mut self, write: u64, out: &mut Collector<'_>) -> Result<()> {
+        let rest = &self.found[self.collected..];
+        let blocks = &rest[..rest.partition_point(|block| block.write <= write)];
+        let is_next = |a: &Found, b: &Found| a.write == b.write && a.number + 1 == b.number;
+        for run in blocks.chunk_by(is_next).flat_map(|run| run.chunks(BLOCKS_AT_ONCE)) {
+            let bytes = out.read(run[0].number, run.len())?;
+            for (block, bytes) in run.iter().zip(bytes.chunks_exact(BLOCK_SIZE)) {
+                let kind = if block.is_span { BlockKind::Span } else { BlockKind::Packets };
+                let Found { write, number, .. } = *block;
+                let id = BlockId { kind, number, file_id: out.identity.id, write };
+                let is_wanted = |hash| !self.cover.is_old(hash, write);
+                out.push_block(bytes, id, &is_wanted, || Lost::Entries(ALL_HASHES))?;
+            }
+        }
+        self.collected += blocks.len();
+        Ok(())
+    }
 }
 
 /// Finds all intact blocks with entries, and what their spans replace.

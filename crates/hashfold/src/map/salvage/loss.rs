@@ -33,6 +33,9 @@ pub enum Lost {
     Changes(RangeInclusive<KeyHash>),
     /// Changes with these sequence numbers. Any entry may be older, or deleted, or missing.
     Records(Range<u64>),
+    /// The place of changes with these sequence numbers among the writes of the data file. An entry that they have
+    /// changed may be an older one from there; none of them is lost for this reason alone.
+    Order(Range<u64>),
     /// The value of this key, which is above 1 KiB.
     Value(Vec<u8>),
 }
@@ -69,6 +72,11 @@ impl fmt::Display for Lost {
                 let Range { start, end } = seqs;
                 write!(f, "changes {start} to {} are lost: entries may be older", end.max(&1) - 1)
             }
+            Lost::Order(Range { start, end }) => write!(
+                f,
+                "entries that changes {start} to {} have changed may be older",
+                end.max(&1) - 1
+            ),
             Lost::Value(key) => write!(f, "the value of key \"{}\" is lost", key.escape_ascii()),
         }
     }

@@ -4,7 +4,8 @@
 //! blocks that the catalog names ─────────────────────┐
 //!   without a catalog: all intact blocks of the file,├→ sorted by (hash, key) ─→ newest of each key
 //!   in the order of their writes                     │
-//! all intact records of the log ─────────────────────┘
+//! all intact records of the log: after the blocks ───┘
+//!   without a catalog: those after its last gap; others between blocks (`order.rs`)
 //! ```
 //!
 //! - One damaged block loses its own entries only. If it was a packet, an older value of a key may be
@@ -22,6 +23,9 @@ mod found;
 mod loss;
 mod named;
 mod open;
+mod order;
+#[cfg(test)]
+mod order_tests;
 mod patient;
 mod run;
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use super::{
     collect::{ALL_HASHES, Collector},
-    found,
+    found::FoundBlocks,
     loss::Lost,
     named,
+    order::{Breaks, Logged},
     patient::PatientDisk,
     run::Salvage,
 };
@@ -212,30 +213,37 @@ impl<'a> Remains<'a> {
 
     /// Collects the entries of all blocks, and all changes of the log.
     fn collect_without_catalog(&self, out: &mut Collector<'_>) -> Result<()> {
-        // After the last gap, the log has all changes. Before, its changes may be older than those
-        // in blocks: segments that wait to be recycled have such changes. So may those up to a record
-        // whose parts are gone: a checkpoint has freed them.
-        let (mut end, mut last_gap) = (0, 0);
+        // The log may have gaps: segments that wait to be recycled have old changes. So does a record whose parts
+        // are gone because a checkpoint has freed them.
+        let mut breaks = Breaks::default();
         let mut lost = wal::salvage(self.log(), 0..0, &mut |record| {
-            last_gap = if record.seq > end { record.seq } else { last_gap };
-            end = record.end();
-            last_gap = if out.has_parts(record) { last_gap } else { end };
+            let (write, is_whole) = (out.last_write_named(record), out.has_parts(record));
+            breaks.add(Logged { seqs: record.seq..record.end(), write, is_whole });
             Ok(())
         })?;
-        let part = |after_gap: &dyn Fn(u64) -> bool, out: &mut Collector<'_>| {
-            let mut take = |record: wal::Record<'_>| match after_gap(record.seq) {
-                true => out.push_record(record),
-                false => Ok(()),
-            };
-            wal::salvage(self.log(), 0..0, &mut take).map(drop)
+        out.forget_parts();
+        let mut blocks = FoundBlocks::find(out)?;
+        self.note_demoted(&breaks, &blocks, out);
+        let mut take = |record: wal::Record<'_>| {
+            blocks.collect_up_to(breaks.last_write_before(record.seq), out)?;
+            out.push_record(record)
         };
-        part(&|seq| seq < last_gap, out)?;
-        found::collect(out)?;
-        part(&|seq| seq >= last_gap, out)?;
+        wal::salvage(self.log(), 0..0, &mut take)?;
+        blocks.collect_up_to(u64::MAX, out)?;
         // No log need begin with the first change.
         lost.seqs.retain(|seqs| seqs.start > 0);
         self.note_log(lost, out);
         Ok(())
+    }
+
+    /// Notes the changes that blocks may win over although they are older.
+    fn note_demoted(&self, breaks: &Breaks, blocks: &FoundBlocks, out: &mut Collector<'_>) {
+        let demoted = breaks.demoted().filter(|(_, write)| blocks.has_after(*write));
+        if let Some((seqs, _)) = demoted {
+            let expected = format!("all changes from {} on, with their parts", seqs.start);
+            let error = Error::field("records of the log", expected, "some that are gone");
+            out.lose(error.at(&Place::file(self.folder)), Lost::Order(seqs));
+        }
     }
 }
 
