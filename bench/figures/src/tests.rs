@@ -170,7 +170,7 @@ fn copies_on_several_devices_are_simulated_and_drawn() {
     let folder = tempfile::tempdir().unwrap();
     figures(folder.path(), "sal-replication --scale 4096").unwrap();
     let table = Table::read(&folder.path().join("sal-replication.jsonl"));
-    // Four traces with and without a page buffer, three strategies, four numbers of devices.
+    // Four traces of two kinds of operations, three strategies, four numbers of devices.
     assert_eq!(table.of(sheet::OURS).count(), 4 * 2 * 3 * 4);
     for row in table.of(sheet::OURS) {
         let number = |name: &str| row[name].as_f64().unwrap();
@@ -180,7 +180,7 @@ fn copies_on_several_devices_are_simulated_and_drawn() {
         }
         assert!((1.0..=number("devices")).contains(&number("busiest")), "{row}");
         if row["copies"] == "no copies" {
-            assert_eq!(number("extra_written_percent"), 0.0, "{row}");
+            assert_eq!(number("extra_pages_per_1000"), 0.0, "{row}");
         }
     }
     let svg = folder.path().join("sal-replication.svg");

@@ -14,7 +14,7 @@ use std::{
     collections::{HashMap, VecDeque},
 };
 
-/// Reads of all devices in an epoch, as in the map; at the scale of the trace.
+/// Reads of all devices in an epoch, as in the map, for the paper's sizes.
 pub const EPOCH_READS: u64 = 1 << 16;
 /// Number of reads of a group in an epoch from which on it may be copied, as in the map.
 const READS_MIN: u32 = 16;
@@ -129,8 +129,6 @@ pub struct Striped {
     reads: u64,
     /// Requests of each device before this epoch.
     before: Vec<u64>,
-    /// Pages written to the first place of groups.
-    pub pages_written: u64,
     pub extra: Extra,
 }
 
@@ -156,7 +154,6 @@ impl Striped {
             epoch: 0,
             reads: 0,
             before: vec![0; devices],
-            pages_written: 0,
             extra: Extra::default(),
         }
     }
@@ -277,7 +274,6 @@ impl Striped {
 
     fn write(&mut self, group: u64, size: Size) -> u64 {
         let home = self.home(group);
-        self.pages_written += size.pages();
         let own = self.array.send(home, Kind::Write, size);
         match self.strategy {
             Strategy::Replication => own.min(self.write_copies(group, size)),

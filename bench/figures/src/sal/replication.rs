@@ -8,7 +8,7 @@ use super::{
     device::Request,
     engine::{Layout, Sal, Sizes},
     figures::{FOLDER, TINY_SCALE, new_sheet},
-    traces::{GROUP, Locality, World},
+    traces::{GROUP, Locality, Requests, World},
 };
 use crate::{
     Options, Result, SalTraces,
@@ -20,9 +20,8 @@ use std::path::Path;
 /// Name of the file of results, without its extension.
 const NAME: &str = "sal-replication";
 /// Default scale: with fewer groups, hot ones would be spread less evenly over the devices than in the paper's sizes.
-const SCALE: u64 = 4;
+const SCALE: u64 = 8;
 const DEVICES: [usize; 4] = [1, 2, 4, 8];
-const SEARCH_PART: f64 = 0.5;
 const RECORDS: u64 = 80_000_000;
 
 const TRACES: [(&str, Locality); 4] = [
@@ -31,12 +30,24 @@ const TRACES: [(&str, Locality); 4] = [
     ("80-20 over sets", Locality::HotGroups(80)),
     ("Zipf's law over keys", Locality::Zipf),
 ];
-const PAGE_BUFFERS: [&str; 2] = ["none", "the paper's"];
+
+/// Operations of a trace.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    name: &'static str,
+    search_part: f64,
+    has_page_buffer: bool,
+}
+
+const SETTINGS: [Setting; 2] = [
+    Setting { name: "half searches, page buffer", search_part: 0.5, has_page_buffer: true },
+    Setting { name: "searches, no page buffer", search_part: 1.0, has_page_buffer: false },
+];
 
 /// The numbers of one strategy on one trace.
 struct Outcome {
     trace: &'static str,
-    page_buffer: &'static str,
+    setting: &'static str,
     strategy: Strategy,
     devices: usize,
     columns: Vec<(&'static str, f64)>,
@@ -49,17 +60,17 @@ pub fn replication(options: &Options, traces: &SalTraces) -> Result<()> {
     sheet.note(
         "operations",
         format!(
-            "half searches, half updates of 80 million records; {IN_FLIGHT} operations in flight"
+            "of 80 million records, a buffer of 64 MB or none but the log buffer, {IN_FLIGHT} in flight; NVMe costs"
         ),
     );
     let rounds: Vec<Vec<Outcome>> = (0..u64::from(options.rounds))
         .map(|i| round(&World { scale, seed: options.seed + i }))
         .collect();
     for (i, outcome) in rounds[0].iter().enumerate() {
-        let Outcome { trace, page_buffer, strategy, devices, columns } = outcome;
+        let Outcome { trace, setting, strategy, devices, columns } = outcome;
         let row = Row::new("copies", strategy.name(), OURS)
             .text("trace", *trace)
-            .text("page_buffer", *page_buffer)
+            .text("operations", *setting)
             .number("devices", *devices as f64);
         let row = columns.iter().enumerate().fold(row, |row, (j, (name, _))| {
             let all: Vec<f64> = rounds.iter().map(|round| round[i].columns[j].1).collect();
@@ -78,20 +89,20 @@ fn round(world: &World) -> Vec<Outcome> {
     let mut sal = Sal::new(Layout::Paper, sizes, buffer, world.dice(500));
     world.insert(&mut sal, 0, keys);
     let mut outcomes = Vec::new();
-    for page_buffer in PAGE_BUFFERS {
+    for setting in SETTINGS {
         for (trace, locality) in TRACES {
             let mut index = sal.clone();
-            if page_buffer == "none" {
+            if !setting.has_page_buffer {
                 index.drop_page_buffer();
             }
-            let all = run(world, &mut index, (keys, locality));
+            let all = run(world, &mut index, &world.requests(keys, locality), setting.search_part);
             // Striping comes first.
-            let even: Vec<u64> = DEVICES.map(|devices| requests(&all[0]) / devices as u64).into();
+            let plain = requests(&all[0]).max(1) as f64;
             for (i, striped) in all.iter().enumerate() {
                 let (strategy, devices) =
                     (Strategy::ALL[i / DEVICES.len()], DEVICES[i % DEVICES.len()]);
-                let columns = columns(striped, even[i % DEVICES.len()], world.operations());
-                outcomes.push(Outcome { trace, page_buffer, strategy, devices, columns });
+                let columns = columns(striped, plain / devices as f64, world.operations());
+                outcomes.push(Outcome { trace, setting: setting.name, strategy, devices, columns });
             }
         }
     }
@@ -99,7 +110,7 @@ fn round(world: &World) -> Vec<Outcome> {
 }
 
 /// Sends the requests of one trace to all numbers of devices, with each strategy.
-fn run(world: &World, index: &mut Sal, (keys, locality): (u64, Locality)) -> Vec<Striped> {
+fn run(world: &World, index: &mut Sal, trace: &Requests, search_part: f64) -> Vec<Striped> {
     let groups = index.group_count();
     let striped = |strategy| {
         DEVICES.map(|devices| {
@@ -108,10 +119,9 @@ fn run(world: &World, index: &mut Sal, (keys, locality): (u64, Locality)) -> Vec
         })
     };
     let mut all: Vec<Striped> = Strategy::ALL.into_iter().flat_map(striped).collect();
-    let trace = world.requests(keys, locality);
     index.record();
     for _ in 0..world.operations() {
-        trace.step(index, SEARCH_PART);
+        trace.step(index, search_part);
         let requests = index.take_requests().into_iter();
         let requests: Vec<(u64, Access)> = requests.map(|request| access(index, request)).collect();
         all.iter_mut().for_each(|striped| striped.serve(requests.iter().copied()));
@@ -138,19 +148,18 @@ fn requests(striped: &Striped) -> u64 {
 }
 
 /// Returns the columns of results; `even` is the even share of the requests without copies.
-fn columns(striped: &Striped, even: u64, operations: u64) -> Vec<(&'static str, f64)> {
+fn columns(striped: &Striped, even: f64, operations: u64) -> Vec<(&'static str, f64)> {
     let array = &striped.array;
     let busiest = (0..array.devices()).map(|device| array.requests(device)).max().unwrap_or(0);
     let [search_us, write_us] = striped.mean_waits();
-    let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
     vec![
-        ("busiest", busiest as f64 / even.max(1) as f64),
+        ("busiest", busiest as f64 / even),
         ("us", array.end() / operations as f64),
         ("search_read_us", search_us),
         ("write_us", write_us),
         ("requests", requests(striped) as f64 / operations as f64),
-        ("extra_written_percent", percent(striped.extra.pages_written, striped.pages_written)),
-        ("stored_percent", percent(striped.extra.copies_max, striped.groups())),
+        ("extra_pages_per_1000", 1e3 * striped.extra.pages_written as f64 / operations as f64),
+        ("stored_percent", 100.0 * striped.extra.copies_max as f64 / striped.groups() as f64),
     ]
 }
 
@@ -158,12 +167,12 @@ fn columns(striped: &Striped, even: u64, operations: u64) -> Vec<(&'static str, 
 pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
     let highest = rows.iter().filter_map(|row| row.range("busiest")).map(|(_, high)| high);
     let highest = highest.fold(1.0, f64::max);
-    let chart = |(trace, _): (&str, Locality), page_buffer: &str| {
+    let chart = |(trace, _): (&str, Locality), setting: Setting| {
         let series = |(strategy, (look, colour)): (Strategy, (Look, RGBColor))| {
             let mine = rows.iter().filter(|row| {
                 row.string("copies") == strategy.name()
                     && row.string("trace") == trace
-                    && row.string("page_buffer") == page_buffer
+                    && row.string("operations") == setting.name
             });
             let points = mine.filter_map(|row| row.point("devices", "busiest")).collect();
             Series { name: strategy.name().to_owned(), look, colour, points }
@@ -174,7 +183,7 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
             (Look::DottedLine, chart::BLUE),
         ];
         Chart {
-            title: format!("{trace}; page buffer: {page_buffer}"),
+            title: format!("{trace}; {}", setting.name),
             x: Axis::powers_of_two("devices", 1.0, 8.0),
             y: Axis::from_zero(
                 "requests of the busiest device, even share = 1; less is better",
@@ -183,7 +192,6 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
             series: Strategy::ALL.into_iter().zip(looks).map(series).collect(),
         }
     };
-    let charts =
-        PAGE_BUFFERS.into_iter().flat_map(|buffer| TRACES.map(|trace| chart(trace, buffer)));
+    let charts = SETTINGS.into_iter().flat_map(|setting| TRACES.map(|trace| chart(trace, setting)));
     draw_grid(&charts.collect::<Vec<_>>(), path)
 }
