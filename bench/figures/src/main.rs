@@ -152,6 +152,8 @@ enum Command {
     CascadeTombstones(CascadeKeys),
     /// The paper on SAL-hashing: all figures, by a simulator that counts I/O.
     Sal(SalTraces),
+    /// The paper on SAL-hashing: copies of hot groups on several devices, by the same simulator; in no figure of the paper.
+    SalReplication(SalTraces),
     /// The posts on HyperLogLog: errors of intersections by the sizes of the sets and what they share.
     HllIntersections(HllRuns),
     /// The posts on HyperLogLog: bias and error of counts by the number of keys.
@@ -349,6 +351,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::CascadeLookups(keys) => cascade::lookups(options, keys),
         Command::CascadeTombstones(keys) => cascade::tombstones(options, keys),
         Command::Sal(traces) => sal::all(options, traces),
+        Command::SalReplication(traces) => sal::replication(options, traces),
         Command::HllIntersections(runs) => hll::intersections(options, runs),
         Command::HllSizes(sizes) => hll::sizes(options, sizes),
         Command::Queues(runs) => queues::queues(options, runs),
@@ -376,6 +379,7 @@ fn all(options: &Options) -> Result<()> {
     cascade::lookups(options, &CascadeKeys::default())?;
     cascade::tombstones(options, &CascadeKeys::default())?;
     sal::all(options, &SalTraces::default())?;
+    sal::replication(options, &SalTraces::default())?;
     hll::intersections(options, &HllRuns::default())?;
     hll::sizes(options, &HllSizes::default())?;
     queues::queues(options, &QueueRuns::default())

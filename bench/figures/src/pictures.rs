@@ -34,13 +34,14 @@ const STORE: &str = "results/store";
 const VOLDEMORT: &str = "results/voldemort";
 const CASCADE: &str = "results/cascade";
 
+const SAL: &str = "results/sal";
 const HLL: &str = "results/hll";
 const QUEUES: &str = "results/queues";
 
 /// The errors of intersections.
 const INTERSECTIONS: Picture = picture(HLL, "hll-intersections", hll::draw);
 
-const PICTURES: [Picture; 29] = [
+const PICTURES: [Picture; 30] = [
     picture(ECT, "fig3", sizes::draw_3),
     picture(ECT, "fig6", sizes::draw_6),
     picture(ECT, "fig7", construction::draw_7),
@@ -60,6 +61,7 @@ const PICTURES: [Picture; 29] = [
     picture(CASCADE, "cascade-quotient", cascade::draw_quotient),
     picture(CASCADE, "cascade-lookups", cascade::draw_lookups),
     picture(CASCADE, "cascade-tombstones", cascade::draw_tombstones),
+    picture(SAL, "sal-replication", sal::draw_replication),
     INTERSECTIONS,
     another(INTERSECTIONS, "hll-envelopes", hll::draw_envelopes),
     another(INTERSECTIONS, "hll-ratios", hll::draw_ratios),
@@ -111,6 +113,7 @@ fn names(command: &Command) -> &'static [&'static str] {
         Command::CascadeQuotient(_) => &["cascade-quotient"],
         Command::CascadeLookups(_) => &["cascade-lookups"],
         Command::CascadeTombstones(_) => &["cascade-tombstones"],
+        Command::SalReplication(_) => &["sal-replication"],
         Command::HllIntersections(_) => {
             &["hll-intersections", "hll-envelopes", "hll-ratios", "hll-cut-offs", "hll-histograms"]
         }

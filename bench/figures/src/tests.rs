@@ -166,6 +166,32 @@ fn the_figures_of_the_paper_on_sal_hashing_are_drawn() {
 }
 
 #[test]
+fn copies_on_several_devices_are_simulated_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    figures(folder.path(), "sal-replication --scale 4096").unwrap();
+    let table = Table::read(&folder.path().join("sal-replication.jsonl"));
+    // Four traces of two kinds of operations, three strategies, four numbers of devices.
+    assert_eq!(table.of(sheet::OURS).count(), 4 * 2 * 3 * 4);
+    for row in table.of(sheet::OURS) {
+        let number = |name: &str| row[name].as_f64().unwrap();
+        if number("devices") == 1.0 {
+            assert_eq!(number("busiest"), 1.0, "{row}");
+            assert_eq!(number("stored_percent"), 0.0, "{row}");
+        }
+        assert!((1.0..=number("devices")).contains(&number("busiest")), "{row}");
+        if row["copies"] == "no copies" {
+            assert_eq!(number("extra_pages_per_1000"), 0.0, "{row}");
+        }
+    }
+    let svg = folder.path().join("sal-replication.svg");
+    let drawn = fs::read_to_string(&svg).unwrap();
+    assert!(drawn.contains("replication") && !drawn.contains("NaN"));
+    fs::remove_file(&svg).unwrap();
+    figures(folder.path(), "sal-replication --draw").unwrap();
+    assert!(fs::read_to_string(&svg).unwrap() == drawn);
+}
+
+#[test]
 fn intersections_of_the_posts_are_drawn() {
     check("hll-intersections", &["hll-intersections"], 100);
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! The page buffer and its replacement policies.
 
-use super::device::{Counts, NVME};
+use super::device::{Counts, NVME, Request};
 use std::collections::{BTreeMap, HashMap};
 
 /// Number of a page on the device.
@@ -51,6 +51,8 @@ pub struct Buffer {
     clean_target: f64,
     now: u64,
     pub counts: Counts,
+    /// The requests since the last call of [`Buffer::take_requests`], if they are recorded.
+    requests: Option<Vec<Request>>,
 }
 
 impl Buffer {
@@ -64,22 +66,45 @@ impl Buffer {
             clean_target: capacity as f64 / 2.0,
             now: 0,
             counts: Counts::default(),
+            requests: None,
         }
+    }
+
+    /// Starts to record requests.
+    pub fn record(&mut self) {
+        self.requests = Some(Vec::new());
+    }
+
+    /// Records a request, if requests are recorded.
+    pub fn note(&mut self, request: Request) {
+        if let Some(requests) = &mut self.requests {
+            requests.push(request);
+        }
+    }
+
+    /// Returns the recorded requests in their order, and forgets them.
+    pub fn take_requests(&mut self) -> Vec<Request> {
+        self.requests.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Reads a page, from the device if the buffer does not have it.
     pub fn fetch(&mut self, page: Page) {
-        self.touch(page, false, true);
+        self.touch(page, false, Some(Request::SearchPage(page)));
+    }
+
+    /// Reads a page for a merge.
+    pub fn fetch_for_merge(&mut self, page: Page) {
+        self.touch(page, false, Some(Request::ReadPage(page)));
     }
 
     /// Reads a page and changes it.
     pub fn modify(&mut self, page: Page) {
-        self.touch(page, true, true);
+        self.touch(page, true, Some(Request::ReadPage(page)));
     }
 
     /// Writes a page whose old content does not matter.
     pub fn create(&mut self, page: Page) {
-        self.touch(page, true, false);
+        self.touch(page, true, None);
     }
 
     /// Drops a page that is no longer used.
@@ -113,7 +138,8 @@ impl Buffer {
         &mut self.queues[usize::from(is_dirty && self.policy != Policy::Lru)]
     }
 
-    fn touch(&mut self, page: Page, is_changed: bool, is_needed: bool) {
+    /// Uses a page. `request` reads it, if its old content is needed.
+    fn touch(&mut self, page: Page, is_changed: bool, request: Option<Request>) {
         self.now += 1;
         let old = self.frames.remove(&page);
         match old {
@@ -121,7 +147,10 @@ impl Buffer {
                 self.queue(frame.is_dirty).0.remove(&frame.stamp);
             }
             None => {
-                self.counts.reads += u64::from(is_needed);
+                if let Some(request) = request {
+                    self.counts.reads += 1;
+                    self.note(request);
+                }
                 self.adapt(page);
             }
         }
@@ -141,7 +170,10 @@ impl Buffer {
             };
             let victim = victim.expect("a full buffer has pages");
             let frame = self.frames[&victim];
-            self.counts.writes += u64::from(frame.is_dirty);
+            if frame.is_dirty {
+                self.counts.writes += 1;
+                self.note(Request::WritePage(victim));
+            }
             self.forget(victim);
             if self.policy == Policy::Fd {
                 self.remember(victim, frame.is_dirty);

@@ -36,6 +36,18 @@ impl Counts {
     }
 }
 
+/// A request to the device. Pages and groups are given by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Reads a page for a search.
+    SearchPage(u64),
+    /// Reads a page for a change or a merge.
+    ReadPage(u64),
+    WritePage(u64),
+    ReadGroup(u64),
+    WriteGroup(u64),
+}
+
 /// The time of requests, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {

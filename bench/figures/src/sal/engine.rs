@@ -2,8 +2,8 @@
 
 use super::{
     buffer::{Buffer, Page, Policy},
-    device::{Counts, NVME},
-    groups::{Groups, SET_GROUPS_MAX, address, bucket_page, head_page},
+    device::{Counts, NVME, Request},
+    groups::{Groups, SET_GROUPS_MAX, address, bucket_page, head_page, page_group},
     index::Index,
     rivals::records_max,
     theory::{
@@ -106,7 +106,9 @@ pub struct Sal {
     flush_cost: f64,
     /// Flushes and merges since the last one that was too expensive.
     calm: usize,
-    next_page: Page,
+    /// The set of each log page, in the order of their numbers; the first has number `LOG + 1`.
+    log_sets: Vec<u64>,
+    has_page_buffer: bool,
     hand: usize,
     /// Requests that do not go through the buffer.
     direct: Counts,
@@ -137,7 +139,8 @@ impl Sal {
             log_pages,
             flush_cost: 0.0,
             calm: 0,
-            next_page: LOG,
+            log_sets: Vec::new(),
+            has_page_buffer: true,
             hand: 0,
             direct: Counts::default(),
             events: Events::default(),
@@ -151,6 +154,39 @@ impl Sal {
     pub fn set_memory(&mut self, pages: usize) {
         self.sizes.memory = pages;
         self.resize(self.log_pages);
+    }
+
+    /// Goes on without a page buffer: the memory beside the log buffer is not used.
+    pub fn drop_page_buffer(&mut self) {
+        self.has_page_buffer = false;
+        self.resize(self.log_pages);
+    }
+
+    /// Starts to record requests to the device.
+    ///
+    /// # Panics
+    /// If the layout is packed: its appended segments belong to no group.
+    pub fn record(&mut self) {
+        assert_eq!(self.layout, Layout::Paper);
+        self.buffer.record();
+    }
+
+    /// Returns the recorded requests in their order, and forgets them.
+    pub fn take_requests(&mut self) -> Vec<Request> {
+        self.buffer.take_requests()
+    }
+
+    pub fn group_count(&self) -> u64 {
+        self.groups.count()
+    }
+
+    /// Returns the group that a page belongs to, and whether the page is in its log region.
+    pub fn owner(&self, page: Page) -> (u64, bool) {
+        match page {
+            LOG.. => (self.log_sets[(page - LOG - 1) as usize], true),
+            VIRTUAL.. => ((page - VIRTUAL) / self.sizes.group, false),
+            _ => page_group(page, self.sizes.group),
+        }
     }
 
     /// Returns the records in buckets, in log regions and in the log buffer, new keys only.
@@ -329,7 +365,7 @@ impl Sal {
             }
             while records > 0 {
                 let part = records.min(LOG_PAGE_RECORDS);
-                let page = self.new_page();
+                let page = self.new_page(set);
                 self.buffer.create(page);
                 region.pages.push((page, part));
                 records -= part;
@@ -350,7 +386,7 @@ impl Sal {
         let has_room = region.records() + records <= most && packets <= PACKETS_MAX;
         while has_room && records > 0 {
             let part = records.min(LOG_PAGE_RECORDS);
-            region.pages.push((self.new_page(), part));
+            region.pages.push((self.new_page(set), part));
             self.direct.appended_bytes += u64::from(part) * LOG_RECORD_SIZE as u64 + HEADER_BYTES;
             records -= part;
         }
@@ -358,9 +394,9 @@ impl Sal {
         has_room
     }
 
-    fn new_page(&mut self) -> Page {
-        self.next_page += 1;
-        self.next_page
+    fn new_page(&mut self, set: u64) -> Page {
+        self.log_sets.push(set);
+        LOG + self.log_sets.len() as u64
     }
 
     /// Merges the list and the region of a set into its buckets, and splits it.
@@ -373,12 +409,13 @@ impl Sal {
             fresh += region.fresh;
             merged += region.records();
             for &(page, _) in &region.pages {
-                self.buffer.fetch(page);
+                self.buffer.fetch_for_merge(page);
                 self.buffer.forget(page);
             }
             self.buffer.forget(head_page(set, self.sizes.group));
         }
         self.direct.coarse_reads += 1;
+        self.buffer.note(Request::ReadGroup(set));
         let records = self.take_buckets(set, fresh);
         self.write_buckets(set, &records);
         self.groups.split(set);
@@ -392,7 +429,7 @@ impl Sal {
         for (i, slot) in slots.enumerate() {
             if let Some(more) = self.virtuals[slot].take() {
                 records[i] += more;
-                self.buffer.fetch(VIRTUAL + slot as u64);
+                self.buffer.fetch_for_merge(VIRTUAL + slot as u64);
                 self.buffer.forget(VIRTUAL + slot as u64);
             }
         }
@@ -410,6 +447,7 @@ impl Sal {
             let slots = self.slots(member);
             self.buckets[slots].fill(0);
             self.direct.coarse_writes += 1;
+            self.buffer.note(Request::WriteGroup(member));
         }
         for (i, &count) in records.iter().enumerate() {
             if members.len() == 1 {
@@ -438,6 +476,7 @@ impl Sal {
             self.buckets[slot] -= moved;
             self.virtuals[slot] = Some(moved);
             self.direct.writes += 1;
+            self.buffer.note(Request::WritePage(VIRTUAL + slot as u64));
             let halves = [moved, records - moved];
             let more = halves.iter().filter(|&&half| half > BUCKET_RECORDS).count();
             self.events.double_overflows += more as u64;
@@ -478,7 +517,8 @@ impl Sal {
         let least = (memory * LOG_BUFFER_START).max(1.0);
         let most = (memory * LOG_BUFFER_PART).max(least);
         self.log_pages = log_pages.clamp(least, most);
-        self.buffer.resize(self.sizes.memory - self.log_pages as usize);
+        let rest = self.sizes.memory - self.log_pages as usize;
+        self.buffer.resize(if self.has_page_buffer { rest } else { 0 });
     }
 
     /// Looks up a key whose place among the records of its set is given; absent keys have none.

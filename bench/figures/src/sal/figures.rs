@@ -14,11 +14,11 @@ use record::{Bar, Panel, Samples, draw as draw_bars};
 use std::path::Path;
 
 /// Default folder of the results.
-const FOLDER: &str = "results/sal";
+pub const FOLDER: &str = "results/sal";
 
 /// Scale of the paper's sizes, and of tests.
 const SCALE: u64 = 64;
-const TINY_SCALE: u64 = 16384;
+pub const TINY_SCALE: u64 = 16384;
 
 /// Colours of the series, in their order.
 const COLOURS: [RGBColor; 6] =
@@ -165,7 +165,7 @@ pub fn all(options: &Options, traces: &SalTraces) -> Result<()> {
     sheet.save(options, "sal-claims", draw_claims)
 }
 
-fn new_sheet(title: &str, options: &Options, scale: u64) -> Sheet {
+pub fn new_sheet(title: &str, options: &Options, scale: u64) -> Sheet {
     let mut sheet = Sheet::new(title, options);
     sheet.note("scale", format!("1/{scale} of the paper's records, operations and memory"));
     sheet.note("data", "records of 16 bytes, 256 in a page; a bucket is its number of records");

@@ -26,6 +26,21 @@ pub fn head_page(group: u64, group_size: u64) -> u64 {
     if group < 2 { 2 * group_size + group } else { (2 << (group * group_size).ilog2()) + group }
 }
 
+/// Returns the group of a page, and whether the page is its log-head.
+pub fn page_group(page: u64, group_size: u64) -> (u64, bool) {
+    // The groups of a doubling begin at this page; the first two begin at page 0.
+    let doubling = page / (group_size + 1);
+    let (first, groups) =
+        if doubling < 2 { (0, 2) } else { (1 << doubling.ilog2(), 1 << doubling.ilog2()) };
+    let offset = page - first * (group_size + 1);
+    let buckets = groups * group_size;
+    if offset < buckets {
+        (first + offset / group_size, false)
+    } else {
+        (first + offset - buckets, true)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
     /// Has no records: those of its keys are in the lazy group of its set.

@@ -3,6 +3,7 @@
 use super::{
     buffer::{Buffer, Policy},
     bw::BwTree,
+    device::{Counts, Request},
     engine::{Layout, Sal, Sizes},
     groups::{self, Groups, address},
     index::Index,
@@ -98,10 +99,13 @@ fn the_closed_forms_of_pages_are_those_of_the_layout() {
             let end = if first == 0 { 2 * group_size } else { 2 * first };
             for bucket in first..end {
                 assert_eq!(groups::bucket_page(bucket, group_size), next, "bucket {bucket}");
+                let group = bucket / group_size;
+                assert_eq!(groups::page_group(next, group_size), (group, false), "{next}");
                 next += 1;
             }
             for group in first / group_size..end / group_size {
                 assert_eq!(groups::head_page(group, group_size), next, "head {group}");
+                assert_eq!(groups::page_group(next, group_size), (group, true), "{next}");
                 next += 1;
             }
             first = end;
@@ -311,6 +315,66 @@ fn searches_read_what_lies_on_the_device() {
         (0..2000).for_each(|_| index.search(dice.bits()));
         let reads = index.counts().minus(&before).reads as f64 / 2000.0;
         assert!((0.8..=most).contains(&reads), "{reads} reads, expected at most {most}");
+    }
+}
+
+#[test]
+fn recorded_requests_are_those_that_are_counted() {
+    let dice = Dice::new(13);
+    for has_page_buffer in [true, false] {
+        let mut index = sal(Layout::Paper, 16);
+        (0..30_000).for_each(|_| index.insert(dice.bits()));
+        if !has_page_buffer {
+            index.drop_page_buffer();
+        }
+        let before = index.counts();
+        index.record();
+        let mut recorded = Counts::default();
+        for _ in 0..20_000 {
+            let hash = dice.bits();
+            if dice.chance(0.5) {
+                index.search(hash)
+            } else {
+                index.update(hash)
+            }
+            for request in index.take_requests() {
+                let group = match request {
+                    Request::SearchPage(page)
+                    | Request::ReadPage(page)
+                    | Request::WritePage(page) => index.owner(page).0,
+                    Request::ReadGroup(group) | Request::WriteGroup(group) => group,
+                };
+                assert!(group < index.group_count(), "{request:?}");
+                *match request {
+                    Request::SearchPage(_) | Request::ReadPage(_) => &mut recorded.reads,
+                    Request::WritePage(_) => &mut recorded.writes,
+                    Request::ReadGroup(_) => &mut recorded.coarse_reads,
+                    Request::WriteGroup(_) => &mut recorded.coarse_writes,
+                } += 1;
+            }
+        }
+        assert_eq!(recorded, index.counts().minus(&before));
+        assert!(recorded.reads > 5_000 && recorded.writes > 100, "{recorded:?}");
+        assert!(recorded.coarse_writes >= recorded.coarse_reads && recorded.coarse_reads > 0);
+    }
+}
+
+#[test]
+fn without_regions_a_search_reads_a_page_of_its_own_group() {
+    let (dice, mut index) = (Dice::new(14), sal(Layout::Paper, 16));
+    (0..30_000).for_each(|_| index.insert(dice.bits()));
+    index.settle();
+    index.drop_page_buffer();
+    index.record();
+    for _ in 0..2000 {
+        let hash = dice.bits();
+        index.miss(hash);
+        // The last page may still be in memory.
+        for request in index.take_requests() {
+            let Request::SearchPage(page) = request else { panic!("{request:?}") };
+            let buckets = index.group_count() * 4;
+            assert_eq!(index.owner(page), (address(hash, buckets) / 4, false));
+        }
     }
 }
 

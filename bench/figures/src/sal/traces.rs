@@ -7,6 +7,7 @@ use super::{
     engine::{Layout, Sal, Sizes},
     index::Index,
     rivals::{Extendible, LazySplit, Linear},
+    zipf::Zipf,
 };
 use crate::dice::Dice;
 use crate::hashes::pick;
@@ -57,6 +58,8 @@ pub enum Locality {
     HotBuckets(u64),
     /// Neighbouring buckets are hot together, so that a fifth of the sets is.
     HotGroups(u64),
+    /// Keys are asked for by Zipf's law.
+    Zipf,
 }
 
 /// A scale and a seed.
@@ -111,7 +114,8 @@ impl World {
 
     /// Returns the requests for the first `keys` keys.
     pub fn requests(&self, keys: u64, locality: Locality) -> Requests {
-        Requests { world: *self, keys, locality, dice: self.dice(100) }
+        let zipf = (locality == Locality::Zipf).then(|| Zipf::new(keys));
+        Requests { world: *self, keys, locality, zipf, dice: self.dice(100) }
     }
 }
 
@@ -121,14 +125,18 @@ pub struct Requests {
     world: World,
     keys: u64,
     locality: Locality,
+    zipf: Option<Zipf>,
     dice: Dice,
 }
 
 impl Requests {
     fn next(&self) -> u64 {
         let any = || self.world.hash(self.dice.below(self.keys));
+        if let Some(zipf) = &self.zipf {
+            return self.world.hash(zipf.rank(self.dice.unit()));
+        }
         let (share, hash_of) = match self.locality {
-            Locality::Uniform => return any(),
+            Locality::Uniform | Locality::Zipf => return any(),
             Locality::HotBuckets(share) => (share, 0),
             Locality::HotGroups(share) => (share, GROUP.ilog2()),
         };
@@ -146,13 +154,16 @@ impl Requests {
         any()
     }
 
+    /// Runs one operation: a search with this probability, or else an update.
+    pub fn step(&self, index: &mut dyn Index, search_part: f64) {
+        let hash = self.next();
+        if self.dice.chance(search_part) { index.search(hash) } else { index.update(hash) }
+    }
+
     /// Runs a number of operations, this part of them searches, the others updates.
     pub fn run(&self, index: &mut dyn Index, count: u64, search_part: f64) -> Cost {
         let before = index.counts();
-        for _ in 0..count {
-            let hash = self.next();
-            if self.dice.chance(search_part) { index.search(hash) } else { index.update(hash) }
-        }
+        (0..count).for_each(|_| self.step(index, search_part));
         Cost::of(&index.counts().minus(&before), count, GROUP)
     }
 
