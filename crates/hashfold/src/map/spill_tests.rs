@@ -676,7 +676,7 @@ fn a_commit_on_a_disk_that_is_nearly_full_is_refused_or_applied_as_a_whole() {
             let (key, value) = ((i * 7 % 4000).to_le_bytes(), vec![i as u8; 250]);
             transaction.put(key, &value)?;
             after.insert(key.to_vec(), value);
-            Ok::<_, crate::Error>(())
+            Ok::<_, crate::error::Error>(())
         });
         let moment = format!("{more} more blocks");
         match written.and_then(|()| transaction.commit()) {

@@ -22,7 +22,7 @@ struct Found {
 /// The intact blocks with entries of a data file, in the order of their writes. Take 24 bytes of memory each.
 pub(super) struct FoundBlocks {
     found: Vec<Found>,
-    /// What newer spans replace.
+    /// The older entries that newer spans replace.
     cover: Cover,
     /// Number of blocks whose entries were collected.
     collected: usize,

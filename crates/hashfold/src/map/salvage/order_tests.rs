@@ -23,11 +23,13 @@ fn options(disk: &MemoryDisk) -> MapOptions {
     MapOptions { wal_bytes: 1 << 30, ..options }
 }
 
+/// For each key, its values, each with the sequence numbers of the change, or of its transaction.
+type Values = BTreeMap<Vec<u8>, Vec<(Range<u64>, Vec<u8>)>>;
+
 /// A map without its catalog, and what it had.
 struct Left {
     disk: MemoryDisk,
-    /// For each key, its values, each with the sequence numbers of the change, or of its transaction.
-    values: BTreeMap<Vec<u8>, Vec<(Range<u64>, Vec<u8>)>>,
+    values: Values,
     /// The first blocks of parts and lists of records.
     parts: Vec<u64>,
 }
@@ -38,7 +40,7 @@ impl Left {
         let disk = MemoryDisk::default();
         let map = Map::create(folder(), options(&disk)).unwrap();
         let mut random = Numbers::new(seed);
-        let mut values: BTreeMap<Vec<u8>, Vec<(Range<u64>, Vec<u8>)>> = BTreeMap::new();
+        let mut values = Values::new();
         // The first batch of the log, whose loss cannot be noticed.
         map.put("first", "value").unwrap();
         map.sync().unwrap();
