@@ -62,10 +62,15 @@ impl Sheet {
         Err(format!("no column {name}; the first row has {}", names.join(", ")))
     }
 
-    /// Returns the rows that have these texts in these columns.
+    /// Returns the rows that have these texts or numbers in these columns.
     pub fn rows(&self, conditions: &[(&str, &str)]) -> Vec<&Row> {
         let fits = |row: &&Row| {
-            conditions.iter().all(|(name, text)| row.get(*name) == Some(&Value::from(*text)))
+            conditions.iter().all(|(name, text)| {
+                let value = row.get(*name);
+                let number = value.and_then(Value::as_f64);
+                value == Some(&Value::from(*text))
+                    || number.is_some_and(|number| text.parse() == Ok(number))
+            })
         };
         self.rows.iter().filter(fits).collect()
     }

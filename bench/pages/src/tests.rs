@@ -65,6 +65,13 @@ fn tables_show_the_median_and_the_range_of_the_rows_that_are_wanted() {
 }
 
 #[test]
+fn rows_are_chosen_by_a_number() {
+    let directive = "<!-- table: r.jsonl\nwhere: rate = 7.50\npeer: x\n-->\n";
+    let new = format!("{directive}| x |\n| --- |\n| them |\n<!-- end -->\n");
+    assert_eq!(page::refresh(&format!("{directive}<!-- end -->\n"), &results), Ok(new));
+}
+
+#[test]
 fn a_column_is_shown_in_another_unit() {
     let directive = "<!-- table: r.jsonl\nwhere: peer = them\npeer: x\nrate * 1000: ms\n-->\n";
     let table = "| x | ms |\n| --- | ---: |\n| them | 7,500 [7,000 to 8,000] |\n";

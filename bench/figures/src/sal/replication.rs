@@ -163,10 +163,11 @@ fn columns(striped: &Striped, even: f64, operations: u64) -> Vec<(&'static str, 
     ]
 }
 
-/// Draws the load of the most loaded device by the number of devices.
+/// Draws the load of the most loaded device by the number of devices, for the traces with hot sets or keys.
 pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
     let highest = rows.iter().filter_map(|row| row.range("busiest")).map(|(_, high)| high);
-    let highest = highest.fold(1.0, f64::max);
+    // Loads begin at the even share.
+    let highest = (highest.fold(1.1, f64::max) * 10.0).ceil() / 10.0;
     let chart = |(trace, _): (&str, Locality), setting: Setting| {
         let series = |(strategy, (look, colour)): (Strategy, (Look, RGBColor))| {
             let mine = rows.iter().filter(|row| {
@@ -185,13 +186,17 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
         Chart {
             title: format!("{trace}; {}", setting.name),
             x: Axis::powers_of_two("devices", 1.0, 8.0),
-            y: Axis::from_zero(
+            y: Axis::linear(
                 "requests of the busiest device, even share = 1; less is better",
+                1.0,
                 highest,
+                0.1,
             ),
             series: Strategy::ALL.into_iter().zip(looks).map(series).collect(),
         }
     };
-    let charts = SETTINGS.into_iter().flat_map(|setting| TRACES.map(|trace| chart(trace, setting)));
+    let [.., sets, keys] = TRACES;
+    let charts =
+        SETTINGS.into_iter().flat_map(|setting| [chart(sets, setting), chart(keys, setting)]);
     draw_grid(&charts.collect::<Vec<_>>(), path)
 }

@@ -333,9 +333,9 @@ fn recorded_requests_are_those_that_are_counted() {
         for _ in 0..20_000 {
             let hash = dice.bits();
             if dice.chance(0.5) {
-                index.search(hash)
+                index.search(hash);
             } else {
-                index.update(hash)
+                index.update(hash);
             }
             for request in index.take_requests() {
                 let group = match request {
