@@ -274,7 +274,7 @@ pub(crate) fn read_below(disk: &dyn Disk, home: &Path, folder: &Path) -> Vec<(Pa
         let path = folder.join(name);
         match disk.open(&home.join(&path), Access::Cached) {
             Ok(file) => {
-                let bytes = read_all(file.as_ref(), 1 << 21).expect("the file is small");
+                let bytes = read_all(file.as_ref(), 2 << 20).expect("the file is small");
                 files.push((path, bytes.to_vec()));
             }
             Err(_) => files.extend(read_below(disk, home, &path)),
