@@ -136,8 +136,10 @@ pub(super) fn own_numbers(core: &Core) {
     if core.owns_numbers() {
         return;
     }
-    // The process that has published the current numbers, this one or the last, has used fewer than this.
-    core.skip_writes(WRITES_LOST_MAX);
+    if core.has_no_numbers() {
+        // The process before this one has published its numbers, and has used fewer than this.
+        core.skip_writes(WRITES_LOST_MAX);
+    }
     if publish_again(core, &mut published).is_err() {
         // The disk may be full, and the map must open all the same.
         let random = core.options.env.random.next_u64() % JUMPS_MAX;

@@ -329,6 +329,11 @@ impl Core {
         self.next_write() + WRITES_LOST_MAX / 2 <= self.numbers_end.load(SeqCst)
     }
 
+    /// Whether this process owns no numbers of writes yet.
+    pub(super) fn has_no_numbers(&self) -> bool {
+        self.numbers_end.load(SeqCst) == 0
+    }
+
     /// Records that this process owns [`WRITES_LOST_MAX`] numbers of writes from `first` on.
     pub(super) fn own_numbers_from(&self, first: u64) {
         self.numbers_end.store(first + WRITES_LOST_MAX, SeqCst);
@@ -412,7 +417,7 @@ impl Core {
     /// # Panics
     /// Before `checkpoint::own_numbers`.
     fn begin_write(&self) -> u64 {
-        assert!(self.numbers_end.load(SeqCst) > 0);
+        assert!(!self.has_no_numbers());
         self.next_write.fetch_add(1, SeqCst)
     }
 

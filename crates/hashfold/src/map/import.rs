@@ -75,6 +75,7 @@ fn write_groups(core: &Core, run: &mut dyn Run, watch: &Watch) -> Result<Vec<Arc
     while run.advance()? {
         let Entry { hash, key, value } = run.entry();
         log::check_sizes(key, value)?;
+        own_numbers(core);
         // There is no key that a tombstone could delete.
         if let Some(value) = value {
             groups.put((hash, key), value)?;

@@ -11,7 +11,7 @@ use super::{
     mirroring,
 };
 use crate::{
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     key::KeyHash,
     work::Pending,
 };
@@ -158,7 +158,11 @@ pub(super) fn relieve_moving(core: &Core) -> Result<()> {
 /// # Errors
 /// After an error, all changes are still there.
 pub(super) fn flush_moving(core: &Core) -> Result<()> {
-    let (goal, mut groups) = (core.buffer_bytes_max() / 4 * (START_QUARTERS - 1), Vec::new());
+    let max = core.buffer_bytes_max();
+    if core.buffered_bytes() <= max {
+        return Ok(());
+    }
+    let (goal, mut groups) = (max / 4 * (START_QUARTERS - 1), Vec::new());
     caught(|| {
         while core.buffered_bytes() > goal {
             if groups.is_empty() {
@@ -257,11 +261,17 @@ pub(super) fn relieve_packets(core: &Core) {
     }
 }
 
-/// Does what [`relieve_packets`] does for a caller that holds `moving`, and has called `own_numbers` before.
+/// Does what [`relieve_packets`] does for a caller that holds `moving`, and has called `own_numbers` before. On a full
+/// disk, the first merge that fails is the last.
 fn relieve_packets_moving(core: &Core) {
     if has_too_many_packets(core) {
         for group in largest_packets(core).iter().take_while(|_| has_too_many_packets(core)) {
-            core.tasks.note(merge_and_join(core, group));
+            let merged = merge_and_join(core, group);
+            let is_full = merged.as_ref().is_err_and(Error::is_full);
+            core.tasks.note(merged);
+            if is_full {
+                return;
+            }
         }
     }
 }

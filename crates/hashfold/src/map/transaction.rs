@@ -38,9 +38,9 @@ const NOTED_MAX: u64 = if cfg!(test) { 300 } else { 16 << 10 };
 /// quarter of this memory, and 2 bytes per write. Once they do, a lookup takes a read for each later spill. RAM also
 /// has about 0.1 % of spilled writes, and 100 bytes for each value above 1 KiB and for each key that was read.
 ///
-/// The commit needs as much space again on the device, and applies spilled writes part by part, in the memory for
-/// changes. Other writers, transactions, snapshots and checkpoints wait meanwhile, and lookups see some of the
-/// writes. If it applies more than 16,384 of them, other transactions conflict that were open and have read a key.
+/// The commit needs as much space again on the device, and that of the memory for changes, and applies spilled writes
+/// part by part, in that memory. After a crash before the next checkpoint, opening the map needs this space, too. Other
+/// writers, transactions, snapshots and checkpoints wait meanwhile, and lookups see some of the writes. If it applies more than 16,384 of them, other transactions conflict that were open and have read a key.
 ///
 /// While any transaction is open, the map remembers in RAM which keys have changed, so transactions
 /// should be short.
@@ -250,7 +250,8 @@ impl Transaction {
         let written = write_spilled(&core, held, &record, reserve);
         drop(moving);
         if written.is_err() && core.check_whole().is_err() {
-            // The log has the record. A crash must not decide whether the map has it when it is opened again.
+            // The log has the record. A crash must not decide whether the map has it when it is opened again, unless the
+            // disk has no space for the log either.
             core.tasks.note(core.log().commit(core.log().end()));
         }
         write::finish(&core, written?, self.durability)

@@ -4,7 +4,7 @@ use super::{
     block::BLOCK_SIZE,
     checkpoint::{own_devices, own_numbers},
     core::Core,
-    item::{Change, Content, Value},
+    item::{Change, Content, Item, Value},
     large::Owner,
     log::{self, CHANGE_SIZE_MAX, PART_SIZE_MAX, Part, RECORD_SIZE_MAX},
     maintain,
@@ -283,11 +283,10 @@ pub(super) fn log_record(
     owners: impl Iterator<Item = Owner>,
 ) -> Result<Range<u64>> {
     core.check_whole()?;
-    let appended = core.log().append(count, payload);
-    // After a failure, the record may be in the log all the same.
-    let seq = appended.as_ref().map_or_else(|_| core.log().end(), |end| end - count);
-    core.keep_logged(seq, owners);
-    Ok(seq..appended?)
+    // After an error, the log does not have the record.
+    let end = core.log().append(count, payload)?;
+    core.keep_logged(end - count, owners);
+    Ok(end - count..end)
 }
 
 /// A record in the log whose changes are being applied.
@@ -304,46 +303,54 @@ pub(super) struct Applying<'a> {
     pub(super) reserve: Reserve,
 }
 
-/// Blocks that are kept for packets while a record is applied: merges and other writers do not use them up.
+/// Blocks that are kept for packets while a record is applied: merges and other writers do not use them up. Only what the
+/// file system has given to free blocks before is certain: some may be holes, for which the disk may have no space left.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
     blocks: Vec<Blocks>,
     /// Number of extents in `blocks` that are kept to the end, for the changes that are in RAM.
-    kept: u64,
-    /// Number of changes for which each other extent is kept.
-    changes_each: u64,
-    /// Number of changes that are not applied yet.
-    changes_left: u64,
+    kept: usize,
+    /// Bytes of changes for which each other extent is kept.
+    bytes_each: u64,
+    /// Bytes of changes that are not applied yet.
+    bytes_left: u64,
     /// Whether the blocks were needed: the disk is full.
     is_used: bool,
 }
+
+/// Bytes that a change takes in a packet, but for its key, its value and its expiry: at most.
+const PACKED_FIELDS: usize = 2;
 
 impl Reserve {
     /// Takes blocks for about as many packets as these changes will become, `bytes` in the log: a disk that is nearly full
     /// must be noticed before the log has the record.
     pub(super) fn take(core: &Core, changes: u64, bytes: u64) -> Result<Reserve> {
         let shape = &core.options.shape;
-        // A packet has 2 bytes more per change than the log, and its blocks are not full.
+        // Its blocks are not full.
         let extents =
             |bytes: u64| (bytes + bytes / 8).div_ceil(shape.flush_blocks * BLOCK_SIZE as u64);
-        let (kept, others) = (extents(shape.buffer_bytes as u64), extents(bytes + 2 * changes));
+        let bytes = bytes + PACKED_FIELDS as u64 * changes;
+        let (kept, others) = (extents(shape.buffer_bytes as u64), extents(bytes));
         let take = |_| core.space.take(shape.flush_blocks + 1);
         let blocks = (0..kept + others).map(take).collect::<Result<_>>()?;
-        let changes_each = changes.div_ceil(others.max(1));
-        Ok(Reserve { blocks, kept, changes_each, changes_left: changes, is_used: false })
+        let bytes_each = bytes.div_ceil(others.max(1));
+        Ok(Reserve { blocks, kept: kept as usize, bytes_each, bytes_left: bytes, is_used: false })
     }
 
-    /// Lets go the blocks that are not needed for the changes after the next one.
-    fn shrink(&mut self) {
-        self.changes_left = self.changes_left.saturating_sub(1);
-        while (self.blocks.len() as u64).saturating_sub(self.kept) * self.changes_each
-            > self.changes_left + self.changes_each
+    /// Lets go the blocks that are not needed for the changes after this one.
+    fn shrink(&mut self, change: Change<'_>) {
+        let bytes = Item::new(change, 0).size() + PACKED_FIELDS;
+        self.bytes_left = self.bytes_left.saturating_sub(bytes as u64);
+        while !self.is_used
+            && self.blocks.len().saturating_sub(self.kept) as u64 * self.bytes_each
+                > self.bytes_left + self.bytes_each
         {
             self.blocks.pop();
         }
     }
 
-    /// Flushes lists that take too much memory, if the blocks are needed for that: without merges.
+    /// Flushes lists that take too much memory: without merges if the blocks are needed for that, of which as many are let
+    /// go as half of the lists need.
     fn relieve(&mut self, core: &Core) -> Result<()> {
         if !self.is_used {
             let relieved = maintain::relieve_moving(core);
@@ -352,7 +359,9 @@ impl Reserve {
             }
             self.is_used = true;
         }
-        self.blocks.clear();
+        if core.buffered_bytes() > core.buffer_bytes_max() {
+            self.blocks.truncate(self.blocks.len().saturating_sub(self.kept / 2 + 1));
+        }
         maintain::flush_moving(core)
     }
 }
@@ -366,7 +375,7 @@ impl Applying<'_> {
         if self.notes {
             self.held.note(change.hash, self.seqs.end);
         }
-        self.reserve.shrink();
+        self.reserve.shrink(change);
         if self.relieves_above.is_none_or(|size| core.buffered_bytes() <= size) {
             return Ok(());
         }
