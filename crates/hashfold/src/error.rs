@@ -299,9 +299,10 @@ impl Error {
         self.has_io_kind(io::ErrorKind::PermissionDenied)
     }
 
-    /// Whether the operating system has no space left on the device.
+    /// Whether the operating system has no space left on the device, or none for this user.
     pub(crate) fn is_full(&self) -> bool {
         self.has_io_kind(io::ErrorKind::StorageFull)
+            || self.has_io_kind(io::ErrorKind::QuotaExceeded)
     }
 
     fn has_io_kind(&self, kind: io::ErrorKind) -> bool {

@@ -140,7 +140,7 @@ pub(super) fn own_numbers(core: &Core) {
         // The process before this one has published its numbers, and has used fewer than this.
         core.skip_writes(WRITES_LOST_MAX);
     }
-    if publish_again(core, &mut published).is_err() {
+    if publish_again(core, &mut published).is_err() && !core.owns_numbers() {
         // The disk may be full, and the map must open all the same.
         let random = core.options.env.random.next_u64() % JUMPS_MAX;
         core.skip_writes(WRITES_LOST_MAX * (1 + random));
@@ -230,7 +230,7 @@ fn publish(
 /// Gives the token of the current manifest to the folders of all devices, unless they have it.
 fn mark(core: &Core, published: &mut Published) -> Result<()> {
     if !published.is_marked {
-        core.devices.mark(core.identity, published.token)?;
+        core.space.with_room(|| core.devices.mark(core.identity, published.token))?;
         published.is_marked = true;
     }
     Ok(())

@@ -328,8 +328,10 @@ pub(super) fn visit_many(core: &Core, keys: &[&[u8]], visit: &mut VisitFound<'_>
     // Nearly all keys need one round.
     while !open.is_empty() {
         // After a failure of a copy, some keys have not begun.
-        let mut next = open.into_iter().chain(first.by_ref().flatten());
+        let mut rest = open.into_iter();
+        let mut next = rest.by_ref().chain(first.by_ref().flatten());
         open = read_round(core, (keys, now), &mut next, &answers)?;
+        open.extend(rest);
     }
     let Answers { visit, large, .. } = answers.into_inner();
     large.into_iter().try_for_each(|(i, value)| visit(i, Some(value.read(core)?)))

@@ -157,6 +157,40 @@ fn a_damaged_copy_is_given_up() {
     }
 }
 
+/// A copy fails after a packet was read in vain: keys whose next block was not read yet are still looked up.
+#[test]
+fn no_key_is_left_out_if_a_copy_fails_in_a_later_round() {
+    let failing = Failing::on(MemoryDisk::default());
+    let disk: Arc<dyn Disk> = Arc::new(failing.clone());
+    let (map, model) = made(&disk);
+    let group_of = |key: &[u8]| map.core().directory.find(KeyHash::of(key, map.seed()));
+    let (key, group) = (small(&model), group_of(small(&model)));
+    map.put(key, "in a packet").unwrap();
+    map.checkpoint().unwrap();
+    let is_beside = |it: &&Vec<u8>| *it != key && Arc::ptr_eq(&group_of(it), &group);
+    heat(&map, model.keys().find(is_beside).expect("the group has several keys"));
+    let stored = group.state().stored.clone();
+    let copy = copy_of(&map, key).unwrap();
+    let needs_two_reads = |key: &String| {
+        let hash = KeyHash::of(key.as_bytes(), map.seed());
+        let is_there = Arc::ptr_eq(&group_of(key.as_bytes()), &group);
+        is_there && stored.places(hash, map.core().identity.id).count() > 1
+    };
+    let absent = (0..).map(|i| format!("absent {i}")).filter(needs_two_reads);
+    let keys: Vec<String> = absent.take(8).collect();
+    let place = |i| map.core().space.file.place_at(copy.offset() + i * 4096).to_string();
+    *failing.faults.unreadable.lock().unwrap() = (0..copy.count).map(place).collect();
+    let mut seen = [0; 8];
+    map.visit_many(&keys, &mut |i, found| {
+        seen[i] += 1;
+        assert!(found.is_none());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(seen, [1; 8]);
+    assert!(copy_of(&map, key).is_none(), "the copy was read");
+}
+
 /// The device of a copy fails: the blocks are read from the originals, also those whose reads were to come.
 #[test]
 fn a_copy_that_cannot_be_read_is_no_error() {

@@ -46,6 +46,8 @@ pub(super) struct Space {
     pub(super) mirrors: Mirrors<Blocks>,
     /// Maximum number of blocks in such copies.
     pub(super) mirrored_max: u64,
+    /// Held by the one writer that gives space back for its write.
+    making_room: Mutex<()>,
 }
 
 /// Free extents.
@@ -103,7 +105,8 @@ impl Space {
             free.end = end;
         }
         let (free, mirrors) = (Mutex::new(free), Mirrors::default());
-        Arc::new(Space { file, free, striped: None, mirrors, mirrored_max: 0 })
+        let making_room = Mutex::default();
+        Arc::new(Space { file, free, striped: None, mirrors, mirrored_max: 0, making_room })
     }
 
     /// Makes the space of a file on several devices, of which all blocks but the first are free. At most
@@ -257,13 +260,21 @@ impl Space {
         Some(Blocks { first, count, space: self.clone() })
     }
 
-    /// Writes bytes of blocks. If the disk is full, which free blocks that are holes may be the first to meet, copies of
-    /// other blocks and the reserve make way.
+    /// Writes bytes of blocks. Free blocks that are holes may be the first to meet a full disk.
     pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        match self.file.write_at(offset, bytes) {
-            Err(error) if error.is_full() && self.mirrors.clear() => {
+        self.with_room(|| self.file.write_at(offset, bytes))
+    }
+
+    /// Runs a write to one of several devices. If it is full, copies of other blocks and the reserve make way, and the write
+    /// runs again.
+    pub(super) fn with_room(&self, write: impl Fn() -> Result<()>) -> Result<()> {
+        match write() {
+            Err(error) if error.is_full() && self.striped.is_some() => {
+                // One after the other: a second writer may find nothing left to give back.
+                let _alone = self.making_room.lock().expect("nothing panics under this lock");
+                self.mirrors.clear();
                 self.punch_until(|_| 0)?;
-                self.file.write_at(offset, bytes)
+                write()
             }
             written => written,
         }
