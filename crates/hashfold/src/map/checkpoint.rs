@@ -165,6 +165,16 @@ pub(super) fn own_devices(core: &Core) -> Result<()> {
     }
 }
 
+/// Makes numbers of writes and the folders of other devices those of this process: called before blocks are written, of
+/// which a newer manifest in another copy of the first folder must name none. The caller holds no lock.
+///
+/// # Errors
+/// Those of [`own_devices`].
+pub(super) fn own_blocks(core: &Core) -> Result<()> {
+    own_numbers(core);
+    own_devices(core)
+}
+
 /// Publishes the groups and the position of the last catalog again.
 fn publish_again(core: &Core, published: &mut Published) -> Result<()> {
     let Published { seq, logged, .. } = *published;
@@ -210,7 +220,7 @@ fn publish(
         if current.is_ok_and(|current| current.generation != generation) {
             let _ = disk.remove(&path.join(&name));
         } else {
-            published.images.push(groups.clone());
+            published.images.insert(0, groups.clone());
         }
     })?;
     (published.seq, published.logged) = (position.seq, position.logged);

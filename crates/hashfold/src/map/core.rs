@@ -101,7 +101,7 @@ pub(super) struct Published {
     /// No change from this sequence number on is in the catalog.
     pub(super) logged: u64,
     /// The groups of all catalogs that may be current, which keep their blocks: of one catalog,
-    /// unless publishing another one failed halfway.
+    /// unless publishing another one failed halfway. The last ones are those of `seq` and `logged`.
     pub(super) images: Vec<Vec<Arc<Stored>>>,
     /// The token of the last manifest that is known to be current; 0 if there is one device.
     pub(super) token: u64,

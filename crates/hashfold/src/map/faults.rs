@@ -1,5 +1,5 @@
 //! Maps on a device that fails in part: unreadable blocks, a failure that one sync reports, a file
-//! that grows at a bad moment, a disk that is full until a hole is punched.
+//! that grows at a bad moment or not beyond a size, a disk that is full until a hole is punched.
 
 use super::{
     checkpoint::{Goal, checkpoint},
@@ -18,20 +18,21 @@ use rustix::io::Errno;
 use std::{
     collections::BTreeSet,
     io,
+    os::unix::ffi::OsStrExt,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
 };
 
-/// A disk whose data file fails as told.
+/// A disk whose data file, and files that say which device a folder is, fail as told.
 #[derive(Clone, Debug)]
 pub(super) struct Failing {
     disk: Arc<dyn Disk>,
     pub(super) faults: Arc<Faults>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Faults {
     /// Places of blocks that cannot be read.
     pub(super) unreadable: Mutex<BTreeSet<String>>,
@@ -41,6 +42,20 @@ pub(super) struct Faults {
     fails_sync: AtomicBool,
     /// Number of bytes by which the file grows after each sync, as if by another thread.
     growth: AtomicU64,
+    /// The size in bytes beyond which the file cannot be allocated.
+    pub(super) size_max: AtomicU64,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            unreadable: Mutex::default(),
+            is_full: AtomicBool::new(false),
+            fails_sync: AtomicBool::new(false),
+            growth: AtomicU64::new(0),
+            size_max: AtomicU64::new(u64::MAX),
+        }
+    }
 }
 
 impl Failing {
@@ -59,7 +74,9 @@ impl DiskLayer for Failing {
     }
 
     fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
-        match file.place().file.ends_with(devices::DATA_NAME) {
+        let name = file.place().file.file_name().unwrap_or_default();
+        let is_device = name.as_bytes().starts_with(devices::DEVICE_NAME.as_bytes());
+        match is_device || name == devices::DATA_NAME {
             true => Arc::new(FailingFile { file, faults: self.faults.clone() }),
             false => file,
         }
@@ -116,7 +133,10 @@ impl BlockFile for FailingFile {
     }
 
     fn allocate(&self, size: u64) -> Result<()> {
-        self.file.allocate(size)
+        match size > self.faults.size_max.load(SeqCst) {
+            true => self.refused("write", Errno::NOSPC),
+            false => self.file.allocate(size),
+        }
     }
 
     fn punch_hole(&self, extent: Extent) -> Result<()> {

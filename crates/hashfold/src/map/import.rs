@@ -13,7 +13,7 @@
 
 use super::{
     Write,
-    checkpoint::{self, give_back_blocks, own_devices, own_numbers},
+    checkpoint::{self, give_back_blocks, own_blocks, own_numbers},
     core::Core,
     log, maintain,
     new_groups::NewGroups,
@@ -41,8 +41,7 @@ pub(super) fn import(core: &Arc<Core>, run: &mut dyn Run, watch: &Watch) -> Resu
         return put_all(core, run, watch);
     }
     core.check()?;
-    own_devices(core)?;
-    own_numbers(core);
+    own_blocks(core)?;
     let loaded = load(core, run, watch).inspect_err(|_| {
         // The error of the load tells more than one of this.
         let _ = give_back_blocks(core);

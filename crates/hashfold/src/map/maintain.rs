@@ -2,7 +2,7 @@
 
 use super::{
     block::BLOCK_SIZE,
-    checkpoint::{self, Goal, own_numbers},
+    checkpoint::{self, Goal, own_blocks, own_numbers},
     contract::contract,
     core::Core,
     flush::{flush, is_crowded},
@@ -81,8 +81,11 @@ fn run(core: &Core) -> Result<()> {
             merge_at(core, start)?;
         } else if core.tasks.has_mirrors() {
             // Without a copy, reads go on as before.
-            let made = core.tasks.take_mirror().map_or(Ok(()), |span| mirroring::copy(core, &span));
-            core.tasks.note(made);
+            let copied = core.tasks.take_mirror().map_or(Ok(()), |span| {
+                own_blocks(core)?;
+                mirroring::copy(core, &span)
+            });
+            core.tasks.note(copied);
         } else if core.tasks.flush_before.load(SeqCst) > 0 {
             own_numbers(core);
             write_older(core, core.tasks.flush_before.swap(0, SeqCst))?;
@@ -100,7 +103,7 @@ fn run(core: &Core) -> Result<()> {
 
 /// Merges the group that begins at a hash, given by its high 64 bits, if there is one.
 fn merge_at(core: &Core, start: u64) -> Result<()> {
-    own_numbers(core);
+    own_blocks(core)?;
     let _moving = core.moving();
     let group = core.directory.find(KeyHash::from_bits(u128::from(start) << u64::BITS));
     // Groups that were joined or split meanwhile are merged already.
@@ -126,7 +129,7 @@ pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
         // If another thread is writing, its progress may suffice. Each lock is held for one flush or
         // one merge.
         let Some(_moving) = core.moving_or_released() else { continue };
-        if !write_fullest(core, &mut groups)? {
+        if !write_fullest(core, &mut groups, Crowded::Merge)? {
             break;
         }
     }
@@ -138,7 +141,7 @@ pub(super) fn relieve(core: &Core, goal: usize) -> Result<()> {
 ///
 /// # Errors
 /// After an error, all changes are still there.
-pub(super) fn relieve_moving(core: &Core) -> Result<()> {
+pub(super) fn relieve_moving(core: &Core, crowded: Crowded) -> Result<()> {
     let max = core.buffer_bytes_max();
     if core.buffered_bytes() <= max {
         return Ok(());
@@ -146,46 +149,19 @@ pub(super) fn relieve_moving(core: &Core) -> Result<()> {
     let (goal, mut groups) = (max / 4 * (START_QUARTERS - 1), Vec::new());
     // The caller may hold locks under which nothing panics.
     caught(|| {
-        while core.buffered_bytes() > goal && write_fullest(core, &mut groups)? {}
+        while core.buffered_bytes() > goal && write_fullest(core, &mut groups, crowded)? {}
         relieve_packets_moving(core);
         Ok(())
     })
 }
 
-/// Does what [`relieve_moving`] does, but merges groups only if packets take too much memory: on a disk that is nearly
-/// full, merges may take the space that packets need.
-///
-/// # Errors
-/// After an error, all changes are still there.
-pub(super) fn flush_moving(core: &Core) -> Result<()> {
-    let max = core.buffer_bytes_max();
-    if core.buffered_bytes() <= max {
-        return Ok(());
-    }
-    let (goal, mut groups) = (max / 4 * (START_QUARTERS - 1), Vec::new());
-    caught(|| {
-        while core.buffered_bytes() > goal {
-            if groups.is_empty() {
-                groups = fullest(core);
-            }
-            let (mut flushed, mut bytes) = (Vec::new(), 0);
-            while bytes < flush_bytes(core)
-                && let Some(group) = groups.pop()
-            {
-                bytes += group.state().buffered_bytes();
-                flushed.push(group);
-            }
-            flushed.sort_by_key(|group: &Arc<Group>| group.prefix.start);
-            flush(core, &flushed)?;
-        }
-        relieve_packets_moving(core);
-        Ok(())
-    })
-}
-
-/// Returns the size of the changes that a flush writes at once, in bytes.
-fn flush_bytes(core: &Core) -> u64 {
-    core.options.shape.flush_blocks * BLOCK_SIZE as u64
+/// The treatment of groups that have many packets when changes in RAM are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowded {
+    /// Merge them.
+    Merge,
+    /// Flush them as other groups: on a disk that is nearly full, merges may take the space that packets need.
+    Flush,
 }
 
 /// Returns the groups with changes in RAM, those with the most last.
@@ -198,40 +174,41 @@ fn fullest(core: &Core) -> Vec<Arc<Group>> {
 
 /// Writes the changes in RAM of some of the groups with the most: the last ones of `groups`, which are found if
 /// there are none. Returns whether there were some. The caller holds `moving`.
-fn write_fullest(core: &Core, groups: &mut Vec<Arc<Group>>) -> Result<bool> {
+fn write_fullest(core: &Core, groups: &mut Vec<Arc<Group>>, crowded: Crowded) -> Result<bool> {
     if groups.is_empty() {
         *groups = fullest(core);
     }
     if groups.is_empty() {
         return Ok(false);
     }
-    write_some(core, groups)?;
+    write_some(core, groups, crowded)?;
     Ok(true)
 }
 
 /// Writes the changes in RAM of the last ones of these groups, and removes them: one flush, or one merge if
-/// the last one has many packets. The caller holds `moving`.
-fn write_some(core: &Core, groups: &mut Vec<Arc<Group>>) -> Result<()> {
-    if let Some(group) = groups.pop_if(|group| is_crowded(core, group)) {
+/// the last one is crowded. The caller holds `moving`.
+fn write_some(core: &Core, groups: &mut Vec<Arc<Group>>, crowded: Crowded) -> Result<()> {
+    let must_merge = |group: &Group| crowded == Crowded::Merge && is_crowded(core, group);
+    if let Some(group) = groups.pop_if(|group| must_merge(group)) {
         let Err(error) = merge_and_join(core, &group) else { return Ok(()) };
         // A block that cannot be read must not stop changes. The group gets slower.
         core.tasks.note(Err(error));
         return flush(core, &[group]);
     }
-    let goal = flush_bytes(core);
-    let (mut flushed, mut crowded, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let goal = core.options.shape.flush_blocks * BLOCK_SIZE as u64;
+    let (mut flushed, mut others, mut bytes) = (Vec::new(), Vec::new(), 0);
     while bytes < goal
         && let Some(group) = groups.pop()
     {
-        match is_crowded(core, &group) {
-            true => crowded.push(group),
+        match must_merge(&group) {
+            true => others.push(group),
             false => {
                 bytes += group.state().buffered_bytes();
                 flushed.push(group);
             }
         }
     }
-    groups.extend(crowded.into_iter().rev());
+    groups.extend(others.into_iter().rev());
     flushed.sort_by_key(|group| group.prefix.start);
     flush(core, &flushed)
 }
@@ -278,7 +255,7 @@ fn relieve_packets_moving(core: &Core) {
 
 /// Writes the changes in RAM that are older than the goal, then a catalog.
 pub(super) fn checkpoint(core: &Core, goal: Goal) -> Result<()> {
-    own_numbers(core);
+    own_blocks(core)?;
     collect(core);
     relieve_packets(core);
     // Keys that are deleted meanwhile need another checkpoint.
@@ -327,14 +304,14 @@ fn write_older(core: &Core, seq: u64) -> Result<()> {
     groups.retain(|group| group.state().first_seq() < seq);
     while !groups.is_empty() {
         let _moving = core.moving();
-        write_some(core, &mut groups)?;
+        write_some(core, &mut groups, Crowded::Merge)?;
     }
     Ok(())
 }
 
 /// Merges all groups, so that the map is spans only, and joins small ones.
 pub(super) fn merge_all(core: &Core) -> Result<()> {
-    own_numbers(core);
+    own_blocks(core)?;
     for group in core.directory.all() {
         let _moving = core.moving();
         merge(core, &group)?;

@@ -268,6 +268,22 @@ fn copies_make_way_for_writes_into_holes() {
     assert_eq!(map.get(b"large").unwrap().unwrap(), [7; 5000]);
 }
 
+/// The file that says which device a folder is finds no space, though the data file has free blocks.
+#[test]
+fn free_blocks_and_copies_make_way_for_the_token_of_a_manifest() {
+    let failing = Failing::on(MemoryDisk::default());
+    let disk: Arc<dyn Disk> = Arc::new(failing.clone());
+    let (map, model) = made(&disk);
+    heat(&map, small(&model));
+    let generation = map.core().published().generation;
+    failing.faults.is_full.store(true, SeqCst);
+    map.checkpoint().unwrap();
+    assert!(map.core().published().is_marked && !failing.faults.is_full.load(SeqCst));
+    assert_eq!((map.core().published().generation, map.stat().mirror_blocks), (generation + 1, 0));
+    drop(map);
+    check(&Map::open_with(folder(), options(&disk)).unwrap(), &model, KEYS, "opened again");
+}
+
 #[test]
 fn copies_make_way_on_a_full_disk() {
     let faulty = FaultyDisk::new(FaultPlan::default());

@@ -9,7 +9,7 @@ use super::{
     Expiring,
     block::BLOCK_SIZE,
     bloom::Bloom,
-    checkpoint::{own_devices, own_numbers},
+    checkpoint::own_blocks,
     core::Core,
     item::{Change, Value},
     kept::{EncodedPart, Fence, Kept},
@@ -134,8 +134,7 @@ impl Spilled {
 
     fn begin(&mut self, core: &Core, kept: &mut Kept) -> Result<()> {
         core.check()?;
-        own_devices(core)?;
-        own_numbers(core);
+        own_blocks(core)?;
         self.has_begun = true;
         kept.write_large(core)
     }

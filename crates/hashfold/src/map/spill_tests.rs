@@ -3,6 +3,7 @@
 
 use super::{
     core::Core,
+    faults::Failing,
     tests::{Model, Numbers, Timed, Written, check_space, check_timed, folder, on, tiny},
     *,
 };
@@ -584,71 +585,6 @@ fn the_space_of_a_transaction_that_is_dropped_or_conflicts_is_given_back_at_once
     check_space(map, &model.at(0));
 }
 
-/// A disk whose data file cannot grow beyond a size.
-#[derive(Clone, Debug)]
-struct Cramped {
-    disk: MemoryDisk,
-    /// In bytes.
-    size_max: u64,
-}
-
-impl DiskLayer for Cramped {
-    fn below(&self) -> &dyn Disk {
-        &self.disk
-    }
-
-    fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
-        match file.place().file.ends_with(devices::DATA_NAME) {
-            true => Arc::new(CrampedFile { file, size_max: self.size_max }),
-            false => file,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct CrampedFile {
-    file: Arc<dyn BlockFile>,
-    size_max: u64,
-}
-
-impl BlockFile for CrampedFile {
-    fn place(&self) -> &crate::error::Place {
-        self.file.place()
-    }
-
-    fn size(&self) -> Result<u64> {
-        self.file.size()
-    }
-
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, bytes)
-    }
-
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        self.file.read_many(extents, visit)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_at(offset, bytes)
-    }
-
-    fn allocate(&self, size: u64) -> Result<()> {
-        if size > self.size_max {
-            let source = std::io::Error::from_raw_os_error(28);
-            return Err(crate::error::Error::io("write", source).at(self.place()));
-        }
-        self.file.allocate(size)
-    }
-
-    fn punch_hole(&self, extent: Extent) -> Result<()> {
-        self.file.punch_hole(extent)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
-    }
-}
-
 /// Transactions that are larger than what the lists may take if they cannot be flushed, on disks of all sizes.
 #[test]
 fn a_commit_on_a_disk_that_is_nearly_full_is_refused_or_applied_as_a_whole() {
@@ -667,7 +603,9 @@ fn a_commit_on_a_disk_that_is_nearly_full_is_refused_or_applied_as_a_whole() {
     for more in (0..).step_by(37) {
         let left = FaultyDisk::over(&made, FaultPlan::default()).snapshot();
         let size_max = size.clone().unwrap() + more * 4096;
-        let disk: Arc<dyn Disk> = Arc::new(Cramped { disk: left.clone(), size_max });
+        let failing = Failing::on(left.clone());
+        failing.faults.size_max.store(size_max, SeqCst);
+        let disk: Arc<dyn Disk> = Arc::new(failing);
         let options = MapOptions { wal_bytes: 1 << 30, ..tiny(Env { disk, ..Env::simulated(1) }) };
         let map = Map::open_with(folder(), options.durability(Durability::Buffered)).unwrap();
         let mut transaction = map.transaction();

@@ -40,7 +40,8 @@ const NOTED_MAX: u64 = if cfg!(test) { 300 } else { 16 << 10 };
 ///
 /// The commit needs as much space again on the device, and that of the memory for changes, and applies spilled writes
 /// part by part, in that memory. After a crash before the next checkpoint, opening the map needs this space, too. Other
-/// writers, transactions, snapshots and checkpoints wait meanwhile, and lookups see some of the writes. If it applies more than 16,384 of them, other transactions conflict that were open and have read a key.
+/// writers, transactions, snapshots and checkpoints wait meanwhile, and lookups see some of the writes. If it applies
+/// more than 16,384 of them, other transactions conflict that were open and have read a key.
 ///
 /// While any transaction is open, the map remembers in RAM which keys have changed, so transactions
 /// should be short.
@@ -206,8 +207,8 @@ impl Transaction {
     /// `Conflict` if a key that was read has changed or expired: nothing is written, run the
     /// transaction again. If the log fails, the transaction may be found after the map was opened again, then
     /// all of it. If spilled writes cannot be applied after the log has them, because the device fails or the disk is full, the
-    /// map refuses reads and changes, and has the transaction when it is opened again, also after a crash: the log is
-    /// committed before this returns. After all other errors, nothing is changed.
+    /// map refuses reads and changes, and has the transaction when it is opened again; after a crash, too, if the log could
+    /// be committed before this returned. After all other errors, nothing is changed.
     pub fn commit(self) -> Result<u64> {
         if self.spilled.has_begun {
             return self.commit_spilled();

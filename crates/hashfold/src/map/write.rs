@@ -7,7 +7,7 @@ use super::{
     item::{Change, Content, Item, Value},
     large::Owner,
     log::{self, CHANGE_SIZE_MAX, PART_SIZE_MAX, Part, RECORD_SIZE_MAX},
-    maintain,
+    maintain::{self, Crowded},
     options::Durability,
     pointer::INLINE_BYTES_MAX,
     space::Blocks,
@@ -353,7 +353,7 @@ impl Reserve {
     /// go as half of the lists need.
     fn relieve(&mut self, core: &Core) -> Result<()> {
         if !self.is_used {
-            let relieved = maintain::relieve_moving(core);
+            let relieved = maintain::relieve_moving(core, Crowded::Merge);
             if relieved.is_ok() || self.blocks.is_empty() {
                 return relieved;
             }
@@ -362,7 +362,7 @@ impl Reserve {
         if core.buffered_bytes() > core.buffer_bytes_max() {
             self.blocks.truncate(self.blocks.len().saturating_sub(self.kept / 2 + 1));
         }
-        maintain::flush_moving(core)
+        maintain::relieve_moving(core, Crowded::Flush)
     }
 }
 
