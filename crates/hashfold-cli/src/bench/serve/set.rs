@@ -18,7 +18,7 @@ const TURNS: u64 = 3;
 pub(super) fn run(scene: &Scene<'_>) -> Result<()> {
     let pairs = scene.pairs(scene.bench.keys);
     // A sync for each turn of all connections takes longer.
-    for (durability, of_redis, part) in [("everysec", "everysec", 2), ("group", "always", 20)] {
+    for (durability, of_redis, part) in [("everysec", "everysec", 2), ("group", "always", 4)] {
         let folder = scene.folder.join(format!("set-{durability}"));
         if !OsDisk.exists(&folder)? {
             Map::create(&folder, MapOptions::new().env(scene.env()))?.close()?;
