@@ -492,8 +492,8 @@ impl ErrorKind {
             }
             ErrorKind::Superseded { device } => write!(
                 f,
-                "this folder is older than its device {}, which was changed with another copy of the folder; open that \
-                 copy, or salvage what is left of this one",
+                "this folder and its device {} are of different times: one of them is an older copy; bring back the newer one, \
+                 or salvage what is left",
                 device.display()
             ),
             ErrorKind::Order { previous, got } => {

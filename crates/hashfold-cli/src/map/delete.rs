@@ -1,6 +1,6 @@
 //! `hashfold map delete`: deletes keys.
 
-use super::open::ChangeArgs;
+use super::open::{self, ChangeArgs};
 use crate::{
     applied::Applied,
     failure::{Exit, Result},
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<Exit> {
     };
     let taken = take().and_then(|()| keys.finish());
     let count = units::counted(deleted, "key was", "keys were");
-    let bad_rows = Applied { count, what: "deleted" }.end(taken, map.close())?;
+    let bad_rows = Applied { count, what: "deleted" }.end(taken, open::close(map))?;
     let seconds = start.elapsed().as_secs_f64();
     let folder = args.map.display();
     if args.json {

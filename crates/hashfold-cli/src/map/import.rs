@@ -90,7 +90,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<Exit> {
     let mut rows = 0;
     let imported = args.put(&map, inputs, &stop, &mut rows);
     let count = units::counted(rows, "row was", "rows were");
-    let (bad_rows, bytes) = Applied { count, what: "put" }.end(imported, map.close())?;
+    let (bad_rows, bytes) = Applied { count, what: "put" }.end(imported, open::close(map))?;
     args.report(rows, bad_rows, (bytes, start.elapsed().as_secs_f64()))
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     failure::{Failure, Result},
     folder,
+    output::write_note,
     stop::Stop,
     units,
     wait::WaitArgs,
@@ -59,6 +60,18 @@ impl ChangeArgs {
     ) -> Result<Salvage> {
         self.wait.retry(stop, || Ok(map::salvage(folder, spill, self.options(), watch)?))
     }
+}
+
+/// Makes all changes durable, and ends with a checkpoint, without which each command would leave a segment of the log. If only
+/// the checkpoint fails, as on a full disk, that is a warning.
+pub(super) fn close(map: Map) -> hashfold::Result<()> {
+    map.sync()?;
+    if let Err(error) = map.close() {
+        write_note(format_args!(
+            "hashfold: warning: {error}; all changes are durable, and the next command reads them from the log"
+        ));
+    }
+    Ok(())
 }
 
 /// Returns the columns of a map.

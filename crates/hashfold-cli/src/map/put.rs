@@ -57,9 +57,7 @@ pub(crate) fn run(args: &PutArgs) -> Result<Exit> {
     });
     let value = Some(args.value.as_encoded_bytes());
     map.write(&[Write { key, value, expires_at }])?;
-    map.sync()?;
-    // Without this, each call would leave a segment of the log.
-    map.close()?;
+    open::close(map)?;
     write_line(format_args!("put in {}: key {}", args.map.display(), preview::key(key)))?;
     Ok(Exit::Done)
 }

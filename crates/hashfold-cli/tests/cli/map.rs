@@ -88,7 +88,7 @@ fn a_map_is_on_several_devices_which_may_move() {
     work.ok(&format!("map put m 30 {large}"));
     let older = work.run("map put twin 30 small");
     assert_eq!(older.code, 4, "{older:?}");
-    assert!(older.stderr.contains("twin: this folder is older than its device "), "{older:?}");
+    assert!(older.stderr.contains("twin: this folder and its device "), "{older:?}");
     check(&work.ok("get m 30 --format raw"), 0, &large);
     fs::remove_file(work.path("elsewhere/map-data")).unwrap();
     let salvaged = work.run("map salvage m left");

@@ -19,7 +19,7 @@ use std::{
     fs::{self, File},
     io,
     os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
@@ -139,6 +139,10 @@ impl Disk for OsDisk {
         for above in path.ancestors() {
             if let Ok(real) = fs::canonicalize(above) {
                 let rest = path.strip_prefix(above).expect("it is an ancestor");
+                if rest.components().any(|part| part == Component::ParentDir) {
+                    // The name before it does not exist, and is no link.
+                    return self.absolute(&without_parents(real, rest));
+                }
                 // Joining nothing would append a separator, which a file does not take.
                 let is_whole = rest.as_os_str().is_empty();
                 return Ok(if is_whole { real } else { real.join(rest) });
@@ -155,6 +159,18 @@ impl Disk for OsDisk {
     fn free_memory(&self) -> u64 {
         free_memory()
     }
+}
+
+/// Joins paths of which the second one begins with names that do not exist, and takes each `..` for the removal of the
+/// name before it.
+fn without_parents(mut path: PathBuf, rest: &Path) -> PathBuf {
+    for part in rest.components() {
+        match part {
+            Component::ParentDir => _ = path.pop(),
+            part => path.push(part),
+        }
+    }
+    path
 }
 
 /// Returns a file that is open for reading and writing, past the page cache if that is requested and

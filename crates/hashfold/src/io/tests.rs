@@ -1006,3 +1006,21 @@ mod faults {
         }
     }
 }
+
+/// A name that is missing may be made later, and the path must lead to the same place then.
+#[test]
+fn an_absolute_path_has_no_names_that_are_missing_before_its_parents() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = std::fs::canonicalize(folder.path()).unwrap();
+    std::fs::create_dir_all(root.join("a/b")).unwrap();
+    std::os::unix::fs::symlink(root.join("a/b"), root.join("link")).unwrap();
+    for (path, expected) in [
+        ("missing/../a/x", "a/x"),
+        ("missing/more/../../link/x", "a/b/x"),
+        ("link/../x/../y", "a/y"),
+        ("missing/x", "missing/x"),
+        ("link", "a/b"),
+    ] {
+        assert_eq!(OsDisk.absolute(&root.join(path)).unwrap(), root.join(expected), "{path}");
+    }
+}

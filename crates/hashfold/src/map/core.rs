@@ -123,6 +123,8 @@ pub(super) struct Tasks {
     /// Whether a checkpoint of all changes is due: it frees the space of entries that were cleared, and
     /// the segments that processes left which ended without a checkpoint.
     pub(super) needs_checkpoint: AtomicBool,
+    /// The end of the log when a checkpoint that should have freed its space failed, or 0.
+    pub(super) full_at: AtomicU64,
     /// Whether a maintenance job is running or will run.
     pub(super) is_running: AtomicBool,
     /// Whether a commit job is running or will run.

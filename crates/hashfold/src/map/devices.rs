@@ -149,12 +149,12 @@ impl Devices {
         options: &MapOptions,
     ) -> Result<Devices> {
         let disk = &*first.disk;
-        let file = create_data(first, identity, options.access)?;
         let paths = absolute(disk, &options.devices)?;
+        check_distinct(&disk.absolute(&first.path)?, &paths)?;
+        let file = create_data(first, identity, options.access)?;
         if paths.is_empty() {
             return Ok(Devices::on_one(file));
         }
-        check_distinct(&disk.absolute(&first.path)?, &paths)?;
         let folders: Vec<LockedFolder> =
             paths.iter().map(|path| lock_new(first, path)).collect::<Result<_>>()?;
         let (count, unit) = (1 + folders.len() as u16, options.stripe_bytes);
@@ -351,7 +351,10 @@ fn check_distinct(first: &Path, paths: &[PathBuf]) -> Result<()> {
     match paths.iter().find(|path| !seen.insert(path)) {
         None => Ok(()),
         Some(path) => {
-            Err(Error::argument("folder of a device", "another one for each", path.display()))
+            let is_first = *path == first;
+            let whose = if is_first { "that of the map" } else { "that of another device" };
+            let got = format!("{}, {whose}", path.display());
+            Err(Error::argument("folder of a device", "another one for each", got))
         }
     }
 }
@@ -377,6 +380,8 @@ pub(super) struct Remains {
     pub(super) file: Arc<dyn BlockFile>,
     /// The errors of devices that cannot be opened. Reads of their bytes fail.
     pub(super) lost: Vec<Error>,
+    /// The errors of the files that say which devices the other folders are. They are taken as they are given.
+    pub(super) unmarked: Vec<Error>,
 }
 
 /// Opens what is left of the data file of a damaged map, for reading. Returns `None` if the map is on
@@ -408,14 +413,15 @@ pub(super) fn remains(
     };
     // The folder of another device than the first may be the one that is left.
     let own = ranks[0].as_ref().map_or(0, |rank| rank.index.min(count - 1));
-    let (mut lost, mut devices) = (Vec::new(), Vec::new());
+    let (mut lost, mut unmarked, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..count {
         let path = if index == own {
             Some(folder)
         } else {
             paths.get(usize::from(index) - usize::from(index > own)).map(|path| &**path)
         };
-        let file = open_remains(disk, path, identity, Rank { index, count, unit, token: 0 });
+        let rank = Rank { index, count, unit, token: 0 };
+        let file = open_remains(disk, path, (identity, rank), &mut unmarked);
         let file = file.unwrap_or_else(|error| {
             lost.push(error.clone());
             Arc::new(LostFile { place: Place::file(path.unwrap_or(folder)), error })
@@ -423,24 +429,30 @@ pub(super) fn remains(
         devices.push(Device::new(file, if index == 0 { 0 } else { ALIGNMENT as u64 }));
     }
     let file = Arc::new(StripedFile::new(devices, unit.into(), Completeness::Remains));
-    Ok(Some(Remains { file, lost }))
+    Ok(Some(Remains { file, lost, unmarked }))
 }
 
+/// Opens what is left of the part of the data file on a device. Adds the error of the file that says which device the folder is
+/// to `unmarked`.
 fn open_remains(
     disk: &dyn Disk,
     path: Option<&Path>,
-    identity: Identity,
-    rank: Rank,
+    (identity, rank): (Identity, Rank),
+    unmarked: &mut Vec<Error>,
 ) -> Result<Arc<dyn BlockFile>> {
     let Some(path) = path else {
         let expected = format!("one for device {}", rank.index);
         return Err(Error::argument("folder of a device", expected, "none"));
     };
-    if Rank::read(disk, path, identity).is_ok() {
+    let marked = Rank::read(disk, path, identity);
+    if marked.is_ok() {
         // Blocks of another device would pass for damaged ones.
         rank.check(disk, path, identity)?;
     }
-    folder::open_file(disk, &path.join(DATA_NAME), Access::Cached, "data file of the map")
+    let path = path.join(DATA_NAME);
+    let file = folder::open_file(disk, &path, Access::Cached, "data file of the map")?;
+    unmarked.extend(marked.err());
+    Ok(file)
 }
 
 /// The file of a device that cannot be opened. Reads return the error of that.

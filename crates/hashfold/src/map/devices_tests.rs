@@ -56,6 +56,19 @@ fn made() -> (MemoryDisk, Model) {
 }
 
 #[test]
+fn a_folder_that_is_given_twice_is_refused_before_anything_is_made() {
+    let disk = MemoryDisk::default();
+    for (folders, whose) in
+        [(["b", "b"], "b, that of another device"), (["b", "map"], "map, that of the map")]
+    {
+        let error = Map::create(folder(), options(&disk).devices(folders)).unwrap_err();
+        let message = format!("folder of a device is {whose}, expected another one for each");
+        assert!(error.to_string().contains(&message), "{error}");
+        assert!(!disk.exists(&folder().join(devices::DATA_NAME)).unwrap());
+    }
+}
+
+#[test]
 fn a_map_on_several_devices_agrees_with_a_sorted_map() {
     for count in 2..5 {
         let (disk, mut random) = (MemoryDisk::default(), Numbers::new(count));
@@ -165,7 +178,7 @@ fn copy_first(disk: &MemoryDisk, to: &str) {
 fn assert_superseded(opened: Result<Map>, folder: &str) {
     let error = opened.expect_err("the folder is older than the devices");
     assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
-    let message = format!("{folder}: this folder is older than its device b, which was changed");
+    let message = format!("{folder}: this folder and its device b are of different times");
     assert!(error.to_string().starts_with(&message), "{error}");
 }
 
@@ -396,7 +409,8 @@ fn a_salvage_reads_all_devices_that_are_left() {
     // Without the file that says which device a folder is, its place among the others does.
     let unnamed = copy(&disk);
     unnamed.remove(&Path::new("b").join(DEVICE_NAME)).unwrap();
-    assert!(left(options(&unnamed)).unwrap().0 == model);
+    let (found, losses) = left(options(&unnamed)).unwrap();
+    assert!(found == model && losses.len() == 1 && losses[0].lost == Lost::Nothing, "{losses:?}");
     // Without the folder of the first device, that of another one leads to the rest.
     let first_lost = copy(&disk);
     for name in first_lost.list(folder()).unwrap() {

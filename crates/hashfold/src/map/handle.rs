@@ -466,7 +466,7 @@ impl Map {
     /// # Errors
     /// The errors of [`Map::checkpoint`].
     pub fn compact(&self) -> Result<()> {
-        maintain::merge_all(self.core())?;
+        maintain::with_room(self.core(), || maintain::merge_all(self.core()))?;
         self.checkpoint()
     }
 

@@ -271,6 +271,36 @@ pub(super) fn checkpoint(core: &Core, goal: Goal) -> Result<()> {
     made.inspect_err(|_| _ = core.tasks.needs_checkpoint.fetch_or(is_needed, SeqCst))
 }
 
+/// Takes a step that needs space. If the disk is full, a checkpoint gives back the space of the log, and the step is tried
+/// again. The caller holds no lock; a step that fails changes nothing.
+pub(super) fn with_room<T>(core: &Core, step: impl Fn() -> Result<T>) -> Result<T> {
+    match step() {
+        Err(error) if error.is_full() && shorten_log(core) => step(),
+        done => done,
+    }
+}
+
+/// Makes a checkpoint if the log has changes. Returns whether that succeeded. After a failure, it is not tried again until
+/// more is logged, so that writes to a full disk fail fast.
+fn shorten_log(core: &Core) -> bool {
+    let logged = core.log().end();
+    if core.counters.log_bytes.load(SeqCst) == 0 || core.tasks.full_at.load(SeqCst) == logged {
+        return false;
+    }
+    let made = checkpoint(core, Goal::All).or_else(|error| {
+        // The catalog may find space that the log and the data file have in reserve.
+        core.log().release_spares()?;
+        checkpoint::give_back_blocks(core)?;
+        if error.is_full() { checkpoint(core, Goal::All) } else { Err(error) }
+    });
+    let is_made = made.is_ok();
+    if !is_made {
+        core.tasks.full_at.store(logged, SeqCst);
+    }
+    core.tasks.note(made);
+    is_made
+}
+
 /// Makes merges due that remove many expired entries; and those that free blocks of packets, if more
 /// than half of the bytes in such blocks are dead: other groups had packets there, and were merged.
 fn collect(core: &Core) {

@@ -52,6 +52,8 @@ mod expiries;
 #[cfg(test)]
 mod faults;
 mod flush;
+#[cfg(test)]
+mod full_tests;
 mod group;
 mod handle;
 #[cfg(test)]

@@ -182,9 +182,11 @@ fn open_log(core: Core, seq: u64, logged: u64, mut owners: Owners) -> Result<Cor
     let (env, folder) = (core.options.env.clone(), core.folder.path.clone());
     let home = WalFolder { env, folder, seed, id };
     core.space.set_replaying(true);
+    let mut relieves_above = core.buffer_bytes_max();
     let wal = Wal::open(home, segments(core.options.wal_bytes), seq..logged, &mut |record| {
         core.counters.log_bytes.fetch_add(record.payload.len() as u64, SeqCst);
-        let mut replay = Replay { core: &core, seq: record.seq, owners: &mut owners };
+        let (owners, relieves_above) = (&mut owners, &mut relieves_above);
+        let mut replay = Replay { core: &core, seq: record.seq, owners, relieves_above };
         log::decode(record.payload, record.count, seed, |logged| match logged {
             Logged::Clear => {
                 core.clear();
@@ -206,9 +208,27 @@ struct Replay<'a> {
     seq: u64,
     /// Owners of the large values and parts that are known.
     owners: &'a mut Owners,
+    /// The memory of changes in RAM above which they are flushed, in bytes.
+    relieves_above: &'a mut usize,
 }
 
 impl Replay<'_> {
+    /// Flushes changes in RAM if these take too much. On a full disk they stay there, above the budget, so that the map can
+    /// be read; a flush is tried again when they have grown.
+    fn relieve(&mut self) -> Result<()> {
+        let core = self.core;
+        if core.buffered_bytes() <= *self.relieves_above {
+            return Ok(());
+        }
+        let max = core.buffer_bytes_max();
+        let relieved = relieve(core, max).map(|()| relieve_packets(core));
+        *self.relieves_above = match &relieved {
+            Err(error) if error.is_full() => core.buffered_bytes() + max / 4,
+            _ => max,
+        };
+        relieved.or_else(|error| if error.is_full() { Ok(()) } else { Err(error) })
+    }
+
     /// Returns the owner of a large value, which the log keeps.
     fn owner(&mut self, pointer: Pointer) -> Result<Owner> {
         let owner = self.owners.claim(&self.core.space, pointer)?;
@@ -232,10 +252,7 @@ impl Expand for Replay<'_> {
     }
 
     fn take(&mut self, change: Change<'_>) -> Result<()> {
-        if self.core.buffered_bytes() > self.core.buffer_bytes_max() {
-            relieve(self.core, self.core.buffer_bytes_max())?;
-            relieve_packets(self.core);
-        }
+        self.relieve()?;
         let owner = match change.content.value {
             Value::Large(pointer) => Some(self.owner(pointer)?),
             Value::Tombstone | Value::Inline(_) => None,

@@ -216,15 +216,19 @@ impl Transaction {
         let changes = self.kept.writes();
         let core = &self.core;
         let record = write::prepare(core, &changes)?;
-        let moving = record.is_long().then(|| core.moving());
-        let held = core.stripes.lock(self.hashes_read().chain(record.hashes()));
-        self.check_reads(&held)?;
-        if changes.is_empty() {
-            return Ok(core.log().end());
+        let seq = maintain::with_room(core, || {
+            let _moving = record.is_long().then(|| core.moving());
+            let held = core.stripes.lock(self.hashes_read().chain(record.hashes()));
+            self.check_reads(&held)?;
+            match changes.is_empty() {
+                true => Ok(None),
+                false => write::write_held(core, held, &record).map(Some),
+            }
+        })?;
+        match seq {
+            None => Ok(core.log().end()),
+            Some(seq) => write::finish(core, seq, self.durability),
         }
-        let seq = write::write_held(core, held, &record)?;
-        drop(moving);
-        write::finish(core, seq, self.durability)
     }
 
     /// Commits a transaction whose writes were spilled.
@@ -242,8 +246,10 @@ impl Transaction {
         self.check_reads(&core.stripes.lock(self.hashes_read()))?;
         let record = spilled.record(&core, &mut self.kept)?;
         self.set_memory(record.memory());
-        maintain::relieve(&core, core.buffer_bytes_max())?;
-        let reserve = record.reserve(&core)?;
+        let reserve = maintain::with_room(&core, || {
+            maintain::relieve(&core, core.buffer_bytes_max())?;
+            record.reserve(&core)
+        })?;
         let moving = core.moving();
         // Not all hashes of the changes are in RAM.
         let held = core.stripes.lock_all();

@@ -20,7 +20,7 @@ use crate::{
     verify::VerifyReport,
     work::Watch,
 };
-use std::{fmt, path::Path};
+use std::path::Path;
 
 /// The amounts that [`verify`] has checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(super) fn verify_open(core: &Core, watch: &Watch) -> Result<VerifyReport<Map
                     false => Err(Error::field("Bloom filter of a packet", "all keys", "fewer")),
                 }
             });
-            let checked = checked.and_then(|()| check_sizes(core, id, packet.sizes, sizes));
+            let checked = checked.and_then(|()| check_sizes(core, id, (packet.sizes, sizes), true));
             if report.note(checked)?.is_some() {
                 report.figures.changes += packet.sizes.entries;
             }
@@ -123,7 +123,8 @@ fn check_span(
         watch.add(BLOCK_SIZE as u64)?;
     }
     let id = span.id(0, core.identity.id);
-    let checked = check_sizes(core, id, (span.sizes, span.expiries), (sizes, Expiries::of(times)));
+    let has_expiries = span.expiries == Expiries::of(times);
+    let checked = check_sizes(core, id, (span.sizes, sizes), has_expiries);
     if is_whole && report.note(checked)?.is_some() {
         report.figures.entries += sizes.entries;
     }
@@ -161,16 +162,23 @@ fn check_block(
     checked.map_err(|error| error.at(&file.place_at(offset)))
 }
 
-/// Compares what the catalog says of entries with what they are.
-fn check_sizes<T: Copy + PartialEq + fmt::Debug>(
+/// Compares what the catalog says of entries with what they are; `has_expiries` says whether their expiries are equal.
+fn check_sizes(
     core: &Core,
     id: BlockId,
-    expected: T,
-    got: T,
+    (expected, got): (Sizes, Sizes),
+    has_expiries: bool,
 ) -> Result<()> {
-    if expected == got {
-        return Ok(());
-    }
-    let error = Error::field("sizes of entries", format!("{expected:?}"), format!("{got:?}"));
-    Err(error.at(&core.space.file.place_at(id.number * BLOCK_SIZE as u64)))
+    let checked =
+        check_same("number of entries", expected.entries, got.entries).and_then(
+            |()| match expected == got && has_expiries {
+                true => Ok(()),
+                false => Err(Error::field(
+                    "sizes and expiries of entries",
+                    "those of the catalog",
+                    "others",
+                )),
+            },
+        );
+    checked.map_err(|error| error.at(&core.space.file.place_at(id.number * BLOCK_SIZE as u64)))
 }

@@ -7,7 +7,7 @@ use super::{
     item::{Change, Content, Item, Value},
     large::Owner,
     log::{self, CHANGE_SIZE_MAX, PART_SIZE_MAX, Part, RECORD_SIZE_MAX},
-    maintain::{self, Crowded},
+    maintain::{self, Crowded, with_room},
     options::Durability,
     pointer::INLINE_BYTES_MAX,
     space::Blocks,
@@ -150,11 +150,13 @@ impl Record<'_> {
 /// `Limit` if a key, a value or the record is too long.
 pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     check(core, changes)?;
-    if !changes.is_empty() {
-        own_devices(core)?;
-    }
-    maintain::relieve(core, core.buffer_bytes_max())?;
-    encode(core, false, changes)
+    with_room(core, || {
+        if !changes.is_empty() {
+            own_devices(core)?;
+        }
+        maintain::relieve(core, core.buffer_bytes_max())?;
+        encode(core, false, changes)
+    })
 }
 
 /// Makes the record that deletes all keys, and then makes changes, as [`prepare`] does. Needs no
@@ -164,8 +166,10 @@ pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'
 /// The errors of [`prepare`].
 pub(super) fn prepare_cleared<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     check(core, changes)?;
-    own_devices(core)?;
-    encode(core, true, changes)
+    with_room(core, || {
+        own_devices(core)?;
+        encode(core, true, changes)
+    })
 }
 
 /// Refuses changes with a key or a value that is too long, too many of them, and all after a failure.
@@ -246,13 +250,15 @@ fn apply(core: &Arc<Core>, record: &Record<'_>) -> Result<u64> {
 
 /// Appends a record to the log, and applies it. Returns the sequence number after it.
 pub(super) fn append(core: &Core, record: &Record<'_>) -> Result<u64> {
-    if record.clears {
-        // No group is merged or split meanwhile.
-        let _moving = core.moving();
-        return write_held(core, core.stripes.lock_all(), record);
-    }
-    let _moving = record.is_long().then(|| core.moving());
-    write_held(core, core.stripes.lock(record.hashes()), record)
+    with_room(core, || {
+        if record.clears {
+            // No group is merged or split meanwhile.
+            let _moving = core.moving();
+            return write_held(core, core.stripes.lock_all(), record);
+        }
+        let _moving = record.is_long().then(|| core.moving());
+        write_held(core, core.stripes.lock(record.hashes()), record)
+    })
 }
 
 /// Appends changes to the log and applies them. The stripes of all changes are held; if they clear

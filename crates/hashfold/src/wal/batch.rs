@@ -92,8 +92,9 @@ impl RecordBatch {
         self.len == HEAD_SIZE
     }
 
+    /// Whether a record with this payload fits.
     pub(super) fn has_room(&self, payload: &[u8]) -> bool {
-        self.len + 2 * VARINT_BYTES_MAX + payload.len() <= BATCH_SIZE_MAX
+        self.padded_size_with(payload) <= BATCH_SIZE_MAX
     }
 
     /// Appends a record, which must fit.
@@ -135,6 +136,11 @@ impl RecordBatch {
     /// Returns the size of the batch in its file, in bytes.
     pub(super) fn padded_size(&self) -> usize {
         self.len.next_multiple_of(ALIGNMENT)
+    }
+
+    /// Returns the largest size in its file, in bytes, of the batch with one more record.
+    pub(super) fn padded_size_with(&self, payload: &[u8]) -> usize {
+        (self.len + 2 * VARINT_BYTES_MAX + payload.len()).next_multiple_of(ALIGNMENT)
     }
 
     /// Writes the head and the padding. Returns the bytes, of which the first

@@ -184,7 +184,8 @@ impl Wal {
     ///
     /// # Errors
     /// `Limit` if the payload is longer than [`PAYLOAD_SIZE_MAX`], or if sequence numbers would exceed
-    /// `u64::MAX`; the error of writing a full batch.
+    /// `u64::MAX`; the error of writing a full batch; the disk has no space for another segment. The log does not have the
+    /// record then.
     pub fn append(&self, count: u64, payload: &[u8]) -> Result<u64> {
         assert!(count > 0);
         if payload.len() > PAYLOAD_SIZE_MAX {
@@ -198,9 +199,7 @@ impl Wal {
             let what = "number of changes in a record of the log";
             return Err(ErrorKind::Limit { what, limit, got: count }.into());
         }
-        if !log.batch.has_room(payload) {
-            self.write_behind(&mut log)?;
-        }
+        self.reserve(&mut log, payload)?;
         log.batch.push(count, payload);
         Ok(log.batch.end)
     }
@@ -212,8 +211,8 @@ impl Wal {
     ///
     /// # Errors
     /// `Argument` if `seq` is larger than [`Wal::end`].
-    /// If a write or a sync failed, now or earlier, every further call fails. If there is no space
-    /// for another segment, no record is lost, and the call can be repeated.
+    /// If a write or a sync failed, now or earlier, every further call fails. A full disk fails no commit: the space of a
+    /// record is taken when it is appended.
     pub fn commit(&self, seq: u64) -> Result<()> {
         let clock = &self.home.env.clock;
         let mut until = None;
@@ -328,27 +327,38 @@ impl Wal {
         Place::file(&self.home.folder)
     }
 
+    /// Makes a place for a record in the batch, and for the batch in a segment. A tail that is cut off the batch later takes
+    /// no more blocks.
+    fn reserve(&self, log: &mut Log, payload: &[u8]) -> Result<()> {
+        if !log.batch.has_room(payload) {
+            self.write_behind(log)?;
+        }
+        let size = log.batch.padded_size_with(payload);
+        if !log.current.as_ref().is_some_and(|segment| segment.has_room(size)) {
+            let next = self.next_segment(log)?;
+            log.end_segment();
+            log.current = Some(next);
+        }
+        Ok(())
+    }
+
     /// Starts to write the batch in the background.
     fn write_behind(&self, log: &mut Log) -> Result<()> {
-        let mut write = self.take_batch(log)?;
+        let mut write = self.take_batch(log);
         let bytes = mem::replace(&mut write.bytes, Buffer::zeroed(0));
         let Write { file, offset, len, .. } = write;
         log.queue.start(bytes, move |bytes| file.write_at(offset, &bytes[..len]))?;
         Ok(())
     }
 
-    /// Takes the batch, which is not empty, and assigns its place in a segment.
-    fn take_batch(&self, log: &mut Log) -> Result<Write> {
+    /// Takes the batch, which is not empty, and assigns its place in the current segment.
+    fn take_batch(&self, log: &mut Log) -> Write {
         let len = log.batch.padded_size();
-        if !log.current.as_ref().is_some_and(|segment| segment.has_room(len)) {
-            let next = self.next_segment(log)?;
-            log.end_segment();
-            log.current = Some(next);
-        }
         let next = log.queue.take_buffer().unwrap_or_else(|| Buffer::zeroed(BATCH_SIZE_MAX));
         let batch = RecordBatch::new(next, log.batch.end);
         let batch = mem::replace(&mut log.batch, batch);
-        let segment = log.current.as_mut().expect("there is one now");
+        let segment = log.current.as_mut().expect("a record was appended");
+        debug_assert!(segment.has_room(len));
         let (file, offset) = (segment.file.clone(), segment.offset);
         let bytes = batch.seal(segment.seal(self.home.id), log.durable);
         segment.offset += len as u64;
@@ -357,7 +367,7 @@ impl Wal {
         if segment.offset > segment.size / 2 && log.next.is_none() {
             log.next = Some(Pending::start(&*self.home.env.executor, self.make(log)));
         }
-        Ok(Write { file, offset, bytes, len })
+        Write { file, offset, bytes, len }
     }
 
     /// Returns the segment after the current one: created ahead, or created now.
@@ -391,12 +401,11 @@ impl Wal {
         }
         let tail = log.batch.cut_tail(seq);
         let end = log.batch.end;
-        let write = (!log.batch.is_empty()).then(|| self.take_batch(&mut log)).transpose();
-        // The tail goes back into the batch, also after an error.
+        let write = (!log.batch.is_empty()).then(|| self.take_batch(&mut log));
         tail.iter().for_each(|tail| log.batch.append(tail));
         let mut segments = log.unsynced.clone();
         segments.extend(log.current.clone());
-        Ok((end, Round { end, write: write?, segments }))
+        Ok((end, Round { end, write, segments }))
     }
 
     fn write_round(&self, round: Round) -> Result<()> {

@@ -57,7 +57,7 @@ impl fmt::Display for Lost {
             Lost::Entries(hashes) => {
                 write!(
                     f,
-                    "entries with hashes from {} to {} are lost",
+                    "entries with hashes from {} to {} are lost, but for those that are found elsewhere",
                     hashes.start(),
                     hashes.end()
                 )

@@ -100,6 +100,8 @@ struct Remains<'a> {
     data: Result<Arc<dyn BlockFile>>,
     /// The errors of devices that are lost, if the data file is on several.
     lost_devices: Vec<Error>,
+    /// The errors of files that say which device a folder is.
+    unmarked_devices: Vec<Error>,
 }
 
 impl<'a> Remains<'a> {
@@ -117,14 +119,26 @@ impl<'a> Remains<'a> {
             Err(error) => identity(disk, folder)?.ok_or_else(|| error.clone())?,
         };
         let named = manifest.as_ref().ok().map(|manifest| &*manifest.devices);
-        let folders = (named, &*options.devices);
-        let (data, lost_devices) = match devices::remains(disk.below(), folder, identity, folders) {
-            Ok(None) => (data, Vec::new()),
-            Ok(Some(found)) => (Ok(disk.over_opened(found.file)), found.lost),
-            Err(error) if error.class() == ErrorClass::Damage => (Err(error), Vec::new()),
-            Err(error) => return Err(error),
+        let found = devices::remains(disk.below(), folder, identity, (named, &*options.devices));
+        let mut remains = Remains {
+            disk,
+            folder,
+            identity,
+            manifest,
+            data,
+            lost_devices: Vec::new(),
+            unmarked_devices: Vec::new(),
         };
-        Ok(Remains { disk, folder, identity, manifest, data, lost_devices })
+        match found {
+            Ok(None) => {}
+            Ok(Some(found)) => {
+                remains.data = Ok(disk.over_opened(found.file));
+                (remains.lost_devices, remains.unmarked_devices) = (found.lost, found.unmarked);
+            }
+            Err(error) if error.class() == ErrorClass::Damage => remains.data = Err(error),
+            Err(error) => return Err(error),
+        }
+        Ok(remains)
     }
 
     /// Collects all changes that can be read.
@@ -153,6 +167,9 @@ impl<'a> Remains<'a> {
         }
         for error in &self.lost_devices {
             out.lose(error.clone(), Lost::Entries(ALL_HASHES));
+        }
+        for error in &self.unmarked_devices {
+            out.lose(error.clone(), Lost::Nothing);
         }
         let Identity { seed, id } = self.identity;
         let header =
