@@ -135,7 +135,12 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let milliseconds = text.trim().strip_suffix("ms").map(|number| number.trim().parse());
     match milliseconds {
         Some(Ok(milliseconds)) => Ok(Duration::from_millis(milliseconds)),
-        _ => parse_seconds(text).map(Duration::from_secs),
+        _ => match parse_seconds(text) {
+            Ok(seconds) => Ok(Duration::from_secs(seconds)),
+            Err(_) => {
+                Err("expected a number and a unit: ms, s, m, h or d, like 500ms or 15m".into())
+            }
+        },
     }
 }
 
