@@ -43,7 +43,8 @@ The exit code says what to do:
   3    bad input: a row, a column or a file that cannot be used; the message names file and line
   4    damaged data: the message names file and offset; restore or rebuild the data set
   5    I/O failed: disk full, no permission, too many open files; fix the cause and repeat the call
-  6    busy: another process writes to the data set; repeat the call later, or use --wait TIME
+  6    busy: another process writes to the data set, or has the map open; repeat the call later, or
+       use --wait TIME
   130  stopped with Ctrl-C, kill or a closed terminal; the data set is as before the call, or has
        what the message says";
 
