@@ -11,7 +11,7 @@ fail() { echo "quickstart.sh: $*" >&2; exit 1; }
 command -v cargo > /dev/null || fail "there is no Rust (cargo); install it from https://rustup.rs"
 command -v cc > /dev/null || fail "there is no C compiler (cc); on Debian: apt-get install build-essential"
 
-# Leaves out Parquet and Arrow, which double the time; `cargo install` includes them.
+# Leaves out Parquet and Arrow, which double the time; `cargo install --locked` includes them.
 echo "compiling the command: one to two minutes on two cores, the first time" >&2
 # Shows progress to people, and not in logs.
 [[ -t 2 ]] && quiet= || quiet=--quiet

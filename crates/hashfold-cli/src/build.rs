@@ -16,7 +16,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Env, KeyHash, Seed, Table,
+    Env, Error, ErrorKind, KeyHash, Seed, Table,
     folder::Contents,
     manifest::FIRST_NAME,
     run::Run as _,
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let options = args.table_options()?;
     let executor = device::executor(args.threads);
     let options = options.env(Env { executor, ..Env::system() });
-    let create = || Ok(TableBuilder::with(&args.out, options.clone())?);
+    let create = || TableBuilder::with(&args.out, options.clone()).map_err(or_replace);
     let builder = args.wait.retry(&stop, create)?;
     let mut sorter = builder.sorter(args.rows.sort_options())?;
     let first = inputs.schema.clone();
@@ -132,6 +132,14 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     };
     args.report(&stats, &outcome)?;
     Ok(Exit::Done)
+}
+
+/// Adds advice to the error that there is a table already.
+fn or_replace(error: Error) -> Failure {
+    let exists = matches!(error.kind(), ErrorKind::Exists);
+    let Failure { exit, message } = error.into();
+    let hint = if exists { "; replace it with --replace" } else { "" };
+    Failure { exit, message: message + hint }
 }
 
 /// The id of a table in a reproducible build: a hash of all entries in order, so that different

@@ -1,6 +1,7 @@
 //! Failures that end a command: an exit code and a one-line message.
 
-use hashfold::{Error, ErrorClass, ErrorKind};
+use crate::device;
+use hashfold::{Error, ErrorClass, ErrorKind, folder::Contents, manifest::Kind};
 use rustix::io::Errno;
 use std::{fmt, io};
 
@@ -42,7 +43,8 @@ The exit code says what to do:
   3    bad input: a row, a column or a file that cannot be used; the message names file and line
   4    damaged data: the message names file and offset; restore or rebuild the data set
   5    I/O failed: disk full, no permission, too many open files; fix the cause and repeat the call
-  6    busy: another process writes to the data set; repeat the call later, or use --wait TIME
+  6    busy: another process writes to the data set, or has the map open; repeat the call later, or
+       use --wait TIME
   130  stopped with Ctrl-C, kill or a closed terminal; the data set is as before the call, or has
        what the message says";
 
@@ -113,6 +115,17 @@ fn is_of_pointer(error: &Error) -> bool {
     error.class() == ErrorClass::Damage && file.is_some_and(|name| name == hashfold::store::NAME)
 }
 
+/// Whether the place of the error is the folder of a map, or a file in one.
+fn is_of_map(error: &Error) -> bool {
+    let Some(place) = error.place() else { return false };
+    let disk = device::disk();
+    let mut folders = [Some(&*place.file), place.file.parent()].into_iter().flatten();
+    folders.any(|folder| {
+        let kind = Contents::of(disk.as_ref(), folder).ok().and_then(Contents::kind);
+        kind == Some(Kind::Map)
+    })
+}
+
 /// Whether a map cannot be opened because the user may not write to it, or nobody may.
 fn is_of_read_only_map(error: &Error, source: &io::Error) -> bool {
     let file = error.place().and_then(|place| place.file.file_name());
@@ -140,8 +153,16 @@ impl From<Error> for Failure {
             return Failure::stopped();
         }
         let exit = error.class().into();
+        if let (ErrorKind::Busy, Some(place)) = (error.kind(), error.place())
+            && is_of_map(&error)
+        {
+            let message = format!(
+                "{place}: another process, perhaps a server, has the map open; one process has a map open at \
+                 a time, also for reading"
+            );
+            return Failure { exit, message };
+        }
         let hint = match error.kind() {
-            ErrorKind::Exists => "; replace it with --replace",
             ErrorKind::DuplicateKey { .. } => "; without --unique the last row wins",
             ErrorKind::Missing { what } if what.starts_with("file of version") => {
                 "; restore it with `hashfold verify --repair-from COPY`, or give it up with `hashfold gc \
@@ -159,6 +180,10 @@ impl From<Error> for Failure {
                  user who may write to it, or copy its entries to a new map with `hashfold map salvage`"
             }
             ErrorKind::Io { source, .. } => hint(source),
+            ErrorKind::Superseded { .. } => "",
+            _ if error.class() == ErrorClass::Damage && is_of_map(&error) => {
+                "; `hashfold map salvage` writes what is left of the map to a new one"
+            }
             _ => "",
         };
         Failure { exit, message: format!("{error}{hint}") }

@@ -11,6 +11,7 @@ use crate::{
     rows::TextArgs,
     source::{Followed, Source, SourceArgs},
     stop::Stop,
+    wait::{MapWaitArgs, WaitArgs},
 };
 use clap::Args;
 use hashfold::{ReadOptions, io::Access};
@@ -31,8 +32,8 @@ use std::{
 /// JSON.
 ///
 /// Keys of a file are looked up in large batches with many reads in flight. Keys on standard input
-/// are answered whenever the input pauses; meanwhile the command follows the store's current
-/// version.
+/// are answered whenever the input pauses; if they are looked up in a store, meanwhile the command follows
+/// its current version.
 #[derive(Args, Debug)]
 #[command(override_usage = "hashfold get [OPTIONS] <DIR> <KEY>...\n       \
                             hashfold get [OPTIONS] <DIR> --keys <FILE> [--key <COL>]")]
@@ -57,6 +58,8 @@ pub(crate) struct GetArgs {
     /// Search the data without the index, with 2 to 4 reads per key
     #[arg(long)]
     without_index: bool,
+    #[command(flatten)]
+    wait: MapWaitArgs,
 }
 
 /// Maximum number of keys in a batch.
@@ -78,9 +81,10 @@ pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     let index = if given.is_empty() { Access::Cached } else { Access::Mapped };
     let options = args.access.to_look_up(ReadOptions::new().index(index));
     let options = if args.without_index { options.without_index() } else { options };
-    let followed = args.source.follow(options)?;
-    followed.source.note_index_damage(&args.source.folder);
     let stop = Stop::never();
+    let follow = || args.source.follow(options.clone());
+    let followed = WaitArgs::from(args.wait).retry(&stop, follow)?;
+    followed.source.note_index_damage(&args.source.folder);
     let files = keys::read_options(args.key.as_deref(), args.keys_format, &args.text)?;
     let keys = args.keys.open(files, &stop)?;
     if let (OutputFormat::Raw, [key]) = (args.format, given) {

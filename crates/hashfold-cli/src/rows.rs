@@ -18,8 +18,8 @@ use hashfold::run::{Duplicates, MEMORY_BYTES_MIN, SortOptions};
 #[derive(Args, Debug)]
 pub(crate) struct FileArgs {
     /// Column with the keys: text, numbers (stored as decimal text) or bytes. In JSON Lines, a.b is
-    /// the field b of the object in the field a. Needed unless the store has it, the input is raw, or
-    /// its lines are keys
+    /// the field b of the object in the field a. Needed unless the store or map has it, the input is
+    /// raw, or its lines are keys
     #[arg(long, value_name = "COL")]
     pub(crate) key: Option<String>,
     /// Format of all inputs [default: by the file names]

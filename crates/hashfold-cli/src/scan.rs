@@ -1,22 +1,35 @@
-//! `hashfold scan`: writes all entries in the order of their hashes, chunk after chunk.
+//! `hashfold scan`: writes all entries in the order of their hashes.
 
 use crate::{
     failure::{Exit, Result},
     options::AccessArgs,
     output::{EntryWriter, OutputFormat},
     source::SourceArgs,
+    stop::Stop,
     units,
+    wait::{MapWaitArgs, WaitArgs},
 };
 use clap::Args;
 use hashfold::{ReadOptions, io::Access};
 use std::path::Path;
 
-/// Write all entries, in the order of their hashes, chunk after chunk
+/// Write all entries, in the order of their hashes
+///
+/// The chunks of a store come one after the other, each in this order.
 ///
 /// `build` and `update` read the output in every format, with its columns. All but CSV keep null apart
 /// from empty text; raw, Arrow and Parquet output also keeps the kinds of columns.
 #[derive(Args, Debug)]
 pub(crate) struct ScanArgs {
+    #[command(flatten)]
+    entries: EntriesArgs,
+    #[command(flatten)]
+    wait: MapWaitArgs,
+}
+
+/// Options that say which entries are written, and how.
+#[derive(Args, Debug)]
+pub(crate) struct EntriesArgs {
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
@@ -32,22 +45,34 @@ pub(crate) struct ScanArgs {
 impl ScanArgs {
     /// Returns the folder of the data set.
     pub(crate) fn folder(&self) -> &Path {
-        &self.source.folder
+        self.entries.folder()
     }
 }
 
 pub(crate) fn run(args: &ScanArgs) -> Result<Exit> {
-    let options = args.access.to_scan(ReadOptions::new().index(Access::Mapped));
-    let source = args.source.open(options)?;
-    let mut writer = EntryWriter::new(args.format, source.schema()?)?;
-    let mut left = args.limit.unwrap_or(u64::MAX);
-    for mut run in source.scans() {
-        while left > 0 && run.advance()? {
-            let entry = run.entry();
-            writer.entry(entry.key, entry.value.unwrap_or_default())?;
-            left -= 1;
-        }
+    args.entries.write(args.wait.into())
+}
+
+impl EntriesArgs {
+    /// Returns the folder of the data set.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.source.folder
     }
-    writer.finish()?;
-    Ok(Exit::Done)
+
+    /// Writes the entries to standard output.
+    pub(crate) fn write(&self, wait: WaitArgs) -> Result<Exit> {
+        let options = self.access.to_scan(ReadOptions::new().index(Access::Mapped));
+        let source = wait.retry(&Stop::never(), || self.source.open(options.clone()))?;
+        let mut writer = EntryWriter::new(self.format, source.schema()?)?;
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        for mut run in source.scans() {
+            while left > 0 && run.advance()? {
+                let entry = run.entry();
+                writer.entry(entry.key, entry.value.unwrap_or_default())?;
+                left -= 1;
+            }
+        }
+        writer.finish()?;
+        Ok(Exit::Done)
+    }
 }

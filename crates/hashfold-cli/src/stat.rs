@@ -7,7 +7,9 @@ use crate::{
     options::access_name,
     output::write_line,
     source::{Accesses, Source, SourceArgs},
+    stop::Stop,
     units, versions,
+    wait::{MapWaitArgs, WaitArgs},
 };
 use clap::Args;
 use hashfold::{
@@ -29,11 +31,14 @@ pub(crate) struct StatArgs {
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wait: MapWaitArgs,
 }
 
 pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
     let options = ReadOptions::new().index(Access::Mapped);
-    let source = args.source.open(options)?;
+    let open = || args.source.open(options.clone());
+    let source = WaitArgs::from(args.wait).retry(&Stop::never(), open)?;
     if let Source::Map(map) = &source {
         return map::print_stat(map, args.json);
     }

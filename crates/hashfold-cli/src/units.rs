@@ -135,7 +135,12 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let milliseconds = text.trim().strip_suffix("ms").map(|number| number.trim().parse());
     match milliseconds {
         Some(Ok(milliseconds)) => Ok(Duration::from_millis(milliseconds)),
-        _ => parse_seconds(text).map(Duration::from_secs),
+        _ => match parse_seconds(text) {
+            Ok(seconds) => Ok(Duration::from_secs(seconds)),
+            Err(_) => {
+                Err("expected a number and a unit: ms, s, m, h or d, like 500ms or 15m".into())
+            }
+        },
     }
 }
 
@@ -298,6 +303,7 @@ mod tests {
         for (text, milliseconds) in [("0", 0), ("500ms", 500), ("2s", 2000)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
+        assert!(parse_duration("5x").unwrap_err().contains("ms, s, m, h or d"));
         assert!(parse_duration("ms").is_err() && parse_duration("7").is_err());
         for text in ["", "7", "h", "-1s", "1.5h", "1y", "99999999999999999999"] {
             assert!(parse_seconds(text).is_err(), "{text}");

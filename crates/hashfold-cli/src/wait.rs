@@ -12,10 +12,25 @@ use std::time::Duration;
 /// Option for waiting for a lock.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct WaitArgs {
-    /// Time to wait while another process writes to the data set: 30, 90s, 15m; after that, the exit
-    /// code is 6
+    /// Time to wait while another process writes to the data set, or has the map open: 30, 90s, 15m; after
+    /// that, the exit code is 6
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_wait)]
     wait: u64,
+}
+
+/// Option for waiting for a map, of verbs that wait for no other data set.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct MapWaitArgs {
+    /// Time to wait while another process has the map open: 30, 90s, 15m; after that, the exit code is 6.
+    /// Tables and stores are read at once
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_wait)]
+    wait: u64,
+}
+
+impl From<MapWaitArgs> for WaitArgs {
+    fn from(MapWaitArgs { wait }: MapWaitArgs) -> WaitArgs {
+        WaitArgs { wait }
+    }
 }
 
 impl WaitArgs {

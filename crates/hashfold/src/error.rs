@@ -197,7 +197,8 @@ pub enum ErrorKind {
     Absent,
     /// No version of the store is current.
     Unpublished,
-    /// Another writer, in this process or another one, has the data set open.
+    /// Another writer, in this process or another one, has the data set open. A map is opened for
+    /// writing by all, also by those that only read.
     Busy,
     /// A key that the transaction has read was changed before the transaction was committed.
     Conflict,
@@ -294,6 +295,16 @@ impl Error {
         self
     }
 
+    /// Converts "not a folder" to an error that names `folder`, which is a file or below one. Returns
+    /// other errors unchanged.
+    pub(crate) fn if_no_folder(self, folder: &Path) -> Error {
+        match self.has_io_kind(io::ErrorKind::NotADirectory) {
+            true => Error::argument("path", "a folder", "that of a file, or below a file")
+                .at(&Place::file(folder)),
+            false => self,
+        }
+    }
+
     /// Whether the operating system refused a call for lack of permission.
     pub fn is_denied(&self) -> bool {
         self.has_io_kind(io::ErrorKind::PermissionDenied)
@@ -388,8 +399,8 @@ impl fmt::Display for ErrorKind {
             ),
             ErrorKind::WrongSeed { expected, got } => write!(
                 f,
-                "keys are hashed with seed {got}, expected {expected}; sort the entries again with \
-                 the seed {expected}"
+                "keys are hashed with seed {got}, expected {expected}; choose the seed {got}, or hash the \
+                 keys again with the seed {expected}"
             ),
             ErrorKind::Value { key, reason } => {
                 write!(f, "the value of the key \"{}\": {reason}", preview(key))

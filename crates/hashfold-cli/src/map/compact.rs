@@ -12,7 +12,8 @@ use std::path::PathBuf;
 
 /// Merge all changes of a map, and give free space back to the file system
 ///
-/// Reads and writes all entries whose groups have changes. The file keeps its length; large free parts
+/// Reads and writes all entries whose groups have changes. A map without changes is not read: damage in
+/// it is found by `hashfold map verify`. The file keeps its length; large free parts
 /// take no space on the device.
 #[derive(Args, Debug)]
 pub(crate) struct CompactArgs {

@@ -7,7 +7,7 @@ use crate::{
     folder,
     new_version::{Made, NewVersionArgs},
     progress::{Progress, Unit},
-    scan::{self, ScanArgs},
+    scan::EntriesArgs,
     stop::Stop,
     units,
 };
@@ -33,12 +33,12 @@ use std::{
 /// bad and not published, and the exit code is 1, as with `hashfold update`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("of_a_version").multiple(true).requires("store").args([
-    "memory", "no_publish", "dry_run", "note", "threads", "wait", "json", "min_entries", "allow_empty",
+    "memory", "no_publish", "dry_run", "note", "threads", "json", "min_entries", "allow_empty",
     "max_change", "require_key", "require_keys", "sample", "read_back",
 ]))]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
-    scan: ScanArgs,
+    scan: EntriesArgs,
     /// Folder of a store: publish the entries as its next version instead of writing rows
     #[arg(
         long,
@@ -63,7 +63,7 @@ pub(crate) struct ExportArgs {
 pub(crate) fn run(args: &ExportArgs) -> Result<Exit> {
     folder::require_map(args.scan.folder())?;
     match &args.store {
-        None => scan::run(&args.scan),
+        None => args.scan.write(args.version.wait),
         Some(store) => args.publish(store),
     }
 }

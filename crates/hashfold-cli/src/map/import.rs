@@ -4,7 +4,7 @@ use super::open::{self, ChangeArgs};
 use crate::{
     applied::Applied,
     device,
-    failure::{Exit, Failure, Result},
+    failure::{Exit, Result},
     folder,
     input::{Inputs, ReadOptions, SchemaPolicy, Selection},
     options::parse_seed,
@@ -39,8 +39,10 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// A row replaces an older one with its key. The columns of a new map are those of its first input;
 /// later inputs must have the same. Rows for a map without entries are sorted, in half of the memory or
 /// in a file of the map's folder, and then written at once; other maps take rows as they are read, durable
-/// every second. All rows that were read are durable when the command ends, also after one Ctrl-C: after
-/// a crash, run it again on the same input.
+/// every second. All rows are durable when the command ends. Rows are read in batches: if a bad row or one
+/// Ctrl-C ends the command, the rows of the batches before stay in the map, and are durable; the other rows
+/// of the batch with the bad row are not put. Without any row, no map is made. After that or a crash, run it
+/// again on the same or the corrected input.
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
     /// Folder of the map
@@ -58,8 +60,9 @@ pub(crate) struct ImportArgs {
     /// Infer the kinds of columns of CSV, TSV and JSON Lines from the first MiB, for a new map
     #[arg(long)]
     infer: bool,
-    /// Action if columns are missing, compared with the map: strict or fill; a map gets no new columns
-    #[arg(long, default_value = "strict", value_name = "POLICY")]
+    /// Action if columns are missing, compared with the map: strict refuses the input, fill stores null; a map
+    /// gets no new columns
+    #[arg(long, default_value = "strict", value_name = "strict|fill", value_parser = parse_policy)]
     schema: SchemaPolicy,
     /// Seed of the hash of a new map [default: random]
     #[arg(long, value_name = "N", value_parser = parse_seed)]
@@ -72,11 +75,6 @@ pub(crate) struct ImportArgs {
 }
 
 pub(crate) fn run(args: &ImportArgs) -> Result<Exit> {
-    if args.schema == SchemaPolicy::Extend {
-        return Err(Failure::usage(
-            "--schema is extend, expected strict or fill: the columns of a map never change",
-        ));
-    }
     let is_new = folder::holds(&args.map)? == Contents::Nothing;
     if is_new {
         open::check_free(&args.map)?;
@@ -84,13 +82,13 @@ pub(crate) fn run(args: &ImportArgs) -> Result<Exit> {
     let stop = Stop::on_signals()?;
     let start = Instant::now();
     // The lock comes before the columns are read.
-    let map = if is_new { None } else { Some(args.change.open(&args.map, &stop)?) };
+    let mut map = if is_new { None } else { Some(args.change.open(&args.map, &stop)?) };
     let inputs = Inputs::open(&args.inputs, args.read_options(map.as_ref())?, &stop)?;
-    let map = map.map_or_else(|| args.create(&inputs.schema), Ok)?;
     let mut rows = 0;
-    let imported = args.put(&map, inputs, &stop, &mut rows);
+    let imported = args.put(&mut map, inputs, &stop, &mut rows);
     let count = units::counted(rows, "row was", "rows were");
-    let (bad_rows, bytes) = Applied { count, what: "put" }.end(imported, open::close(map))?;
+    let closed = map.map_or(Ok(()), open::close);
+    let (bad_rows, bytes) = Applied { count, what: "put" }.end(imported, closed)?;
     args.report(rows, bad_rows, (bytes, start.elapsed().as_secs_f64()))
 }
 
@@ -109,6 +107,14 @@ impl ImportArgs {
         Ok(options)
     }
 
+    /// Returns the map, which is made if there is none.
+    fn made<'a>(&self, map: &'a mut Option<Map>, schema: &Schema) -> Result<&'a Map> {
+        if map.is_none() {
+            *map = Some(self.create(schema)?);
+        }
+        Ok(map.as_ref().expect("it was made above"))
+    }
+
     fn create(&self, schema: &Schema) -> Result<Map> {
         let attributes = vec![(Schema::ATTRIBUTE.to_owned(), schema.to_json())];
         let seed = self.seed.map_or_else(|| device::random().map(Seed), Ok)?;
@@ -116,32 +122,55 @@ impl ImportArgs {
     }
 
     /// Puts all rows, and counts them. Returns the numbers of bad rows and of bytes read.
-    fn put(&self, map: &Map, inputs: Inputs, stop: &Stop, rows: &mut u64) -> Result<(u64, u64)> {
-        match map.entries().max {
-            0 => self.load(map, inputs, stop, rows),
-            _ => self.put_as_read(map, inputs, stop, rows),
+    fn put(
+        &self,
+        map: &mut Option<Map>,
+        inputs: Inputs,
+        stop: &Stop,
+        rows: &mut u64,
+    ) -> Result<(u64, u64)> {
+        match map {
+            Some(map) if map.entries().max > 0 => self.put_as_read(map, inputs, stop, rows),
+            _ => self.load(map, inputs, stop, rows),
         }
     }
 
-    /// Sorts all rows, and loads them into a map without entries.
-    fn load(&self, map: &Map, inputs: Inputs, stop: &Stop, rows: &mut u64) -> Result<(u64, u64)> {
-        let meter = inputs.meter.clone();
+    /// Sorts all rows, and loads them into a map without entries. A new map is made when a row was read
+    /// or all input: its columns stay, and should not be those of input that cannot be read.
+    fn load(
+        &self,
+        map: &mut Option<Map>,
+        inputs: Inputs,
+        stop: &Stop,
+        rows: &mut u64,
+    ) -> Result<(u64, u64)> {
+        let (meter, schema) = (inputs.meter.clone(), inputs.schema.clone());
         let feed = inputs.key_bytes_max(KEY_BYTES_MAX).start(self.files.bad_row_policy())?;
-        let mut sorter = map.sorter(self.change.sort_options())?;
+        let mut sorter = None;
         let mut count = 0;
         let progress = rows::progress(&self.inputs, self.show());
         let taken = rows::take_all(feed, &meter, progress, stop, |key, value| {
+            let sorter = match &mut sorter {
+                Some(sorter) => sorter,
+                None => {
+                    let map = self.made(map, &schema)?;
+                    sorter.insert(map.sorter(self.change.sort_options())?)
+                }
+            };
             sorter.push(key, Some(value.unwrap_or_default()))?;
             count += 1;
             Ok(())
         });
-        // Rows before a bad row or a stop are put, too.
-        if count > 0 {
+        // Rows of the batches before a bad row or a stop are put, too.
+        if let Some(sorter) = sorter {
             let progress = Progress::start(self.show(), "writing", Unit::Entries, Some(count));
+            let map = self.made(map, &schema)?;
             map.import(&mut sorter.finish()?, &Stop::never().watch(progress))?;
             *rows = count;
         }
-        Ok((taken?.bad_rows, meter.bytes()))
+        let taken = taken?;
+        self.made(map, &schema)?;
+        Ok((taken.bad_rows, meter.bytes()))
     }
 
     /// Puts rows as they are read.
@@ -176,7 +205,7 @@ impl ImportArgs {
             }
             Ok(())
         });
-        // Rows before a bad row are put, too.
+        // Rows of the batches before that of a bad row are put, too.
         put(&mut batch)?;
         Ok((taken?.bad_rows, meter.bytes()))
     }
@@ -201,5 +230,14 @@ impl ImportArgs {
             ))?;
         }
         Ok(Exit::Done)
+    }
+}
+
+/// Reads the name of a policy; the columns of a map never change.
+fn parse_policy(text: &str) -> Result<SchemaPolicy, String> {
+    match text {
+        "strict" => Ok(SchemaPolicy::Strict),
+        "fill" => Ok(SchemaPolicy::Fill),
+        _ => Err("expected strict or fill: the columns of a map never change".into()),
     }
 }

@@ -39,16 +39,28 @@ enum Verb {
     #[command(
         override_usage = "hashfold map get [OPTIONS] <DIR> <KEY>...\n       \
                           hashfold map get [OPTIONS] <DIR> --keys <FILE> [--key <COL>]",
+        mut_arg("folder", |it| it.help(FOLDER)),
+        mut_arg("wait", |it| it.help(WAIT)),
         mut_arg("version", hide),
         mut_arg("access", hide),
         mut_arg("without_index", hide)
     )]
     Get(get::GetArgs),
     Delete(delete::DeleteArgs),
+    #[command(mut_arg("devices", |it| it.help(DEVICES)))]
     Import(import::ImportArgs),
-    #[command(mut_arg("version", hide), mut_arg("access", hide))]
+    #[command(
+        mut_arg("folder", |it| it.help(FOLDER)),
+        mut_arg("version", hide),
+        mut_arg("access", hide)
+    )]
     Export(export::ExportArgs),
-    #[command(mut_arg("version", hide), mut_arg("access", hide))]
+    #[command(
+        mut_arg("folder", |it| it.help(FOLDER)),
+        mut_arg("wait", |it| it.help(WAIT)),
+        mut_arg("version", hide),
+        mut_arg("access", hide)
+    )]
     Scan(scan::ScanArgs),
     Stat(stat::StatArgs),
     Verify(verify::VerifyArgs),
@@ -56,6 +68,13 @@ enum Verb {
     Backup(backup::BackupArgs),
     Salvage(salvage::SalvageArgs),
 }
+
+/// The help of the folder of verbs that other data sets have, too.
+const FOLDER: &str = "Folder of the map";
+/// The help of `--wait` of such verbs.
+const WAIT: &str = "Time to wait while another process has the map open: 30, 90s, 15m; after that, the exit code is 6";
+/// The help of `--device` of the verb that also makes maps.
+const DEVICES: &str = "Folder of another device, repeated in order: of a new map on several devices, or if they have moved";
 
 /// Hides an option that maps do not have; the verb refuses or ignores it.
 fn hide(option: Arg) -> Arg {

@@ -25,7 +25,7 @@ pub(super) struct ChangeArgs {
     /// Memory budget, at least 8MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_memory)]
     memory: usize,
-    /// Folder of another device, repeated in order: of a new map on several, or if they have moved
+    /// Folder of another device, repeated in order, if those of a map on several devices have moved
     #[arg(long = "device", value_name = "DIR")]
     devices: Vec<PathBuf>,
     #[command(flatten)]

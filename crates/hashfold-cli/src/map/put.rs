@@ -11,6 +11,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
+    Error, ErrorKind,
     map::Write,
     work::{Clock as _, SystemClock},
 };
@@ -39,6 +40,17 @@ pub(crate) struct PutArgs {
     change: ChangeArgs,
 }
 
+impl PutArgs {
+    /// Adds map and key to the error about a size.
+    fn about(&self, error: Error) -> Failure {
+        if !matches!(error.kind(), ErrorKind::Limit { .. }) {
+            return error.into();
+        }
+        let key = preview::key(self.key.as_encoded_bytes());
+        Failure::input(format_args!("{}: key {key}", self.map.display()), error)
+    }
+}
+
 pub(crate) fn run(args: &PutArgs) -> Result<Exit> {
     let map = args.change.open(&args.map, &Stop::never())?;
     let schema = open::schema(&map)?;
@@ -56,7 +68,7 @@ pub(crate) fn run(args: &PutArgs) -> Result<Exit> {
         u64::try_from(expires_at).unwrap_or(u64::MAX)
     });
     let value = Some(args.value.as_encoded_bytes());
-    map.write(&[Write { key, value, expires_at }])?;
+    map.write(&[Write { key, value, expires_at }]).map_err(|error| args.about(error))?;
     open::close(map)?;
     write_line(format_args!("put in {}: key {}", args.map.display(), preview::key(key)))?;
     Ok(Exit::Done)

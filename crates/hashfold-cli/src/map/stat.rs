@@ -6,7 +6,9 @@ use crate::{
     failure::{Exit, Result},
     folder,
     output::write_line,
+    stop::Stop,
     units,
+    wait::WaitArgs,
 };
 use clap::Args;
 use hashfold::map::{Map, MapDevice, MapOptions, MapSpace, MapStats};
@@ -25,11 +27,14 @@ pub(crate) struct StatArgs {
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
     folder::require_map(&args.map)?;
-    print(&Map::open_with(&args.map, MapOptions::new())?, args.json)
+    let open = || Ok(Map::open_with(&args.map, MapOptions::new())?);
+    print(&args.wait.retry(&Stop::never(), open)?, args.json)
 }
 
 /// Prints the figures of a map.

@@ -7,6 +7,7 @@ use crate::{
     stop::Stop,
     units,
     verify::conclude,
+    wait::WaitArgs,
 };
 use clap::Args;
 use hashfold::{
@@ -28,21 +29,26 @@ pub(crate) struct VerifyArgs {
     /// Print progress and results as JSON objects on standard output
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     folder::require_map(&args.map)?;
-    check(&args.map, args.json)
+    check(&args.map, args.json, args.wait)
 }
 
 /// Checks the map in a folder.
-pub(crate) fn check(folder: &Path, json: bool) -> Result<Exit> {
+pub(crate) fn check(folder: &Path, json: bool, wait: WaitArgs) -> Result<Exit> {
     let stop = Stop::on_signals()?;
     let show = if json { Show::Json } else { Show::Text };
-    let progress = Progress::start(show, "verifying", Unit::Bytes, None);
-    let report = map::verify(&Env::system(), folder, &stop.watch(progress));
-    // Damage that prevents opening the map is reported like any other.
-    let VerifyReport { figures, damage } = report.or_else(VerifyReport::of)?;
+    let verify = || {
+        let progress = Progress::start(show, "verifying", Unit::Bytes, None);
+        let report = map::verify(&Env::system(), folder, &stop.watch(progress));
+        // Damage that prevents opening the map is reported like any other.
+        Ok(report.or_else(VerifyReport::of)?)
+    };
+    let VerifyReport { figures, damage } = wait.retry(&stop, verify)?;
     let MapFigures { blocks, entries, changes, logged, .. } = figures;
     let in_log = match logged {
         0 => String::new(),

@@ -1,6 +1,6 @@
 //! The options of `hashfold verify`.
 
-use crate::{options::AccessArgs, progress::Show, source::SourceArgs};
+use crate::{options::AccessArgs, progress::Show, source::SourceArgs, wait::MapWaitArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -29,6 +29,8 @@ pub(crate) struct VerifyArgs {
     /// Print progress and results as JSON objects on standard output
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) wait: MapWaitArgs,
 }
 
 impl VerifyArgs {

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
                  --repair-from"
             )));
         }
-        return map::verify(&args.source.folder, args.json);
+        return map::verify(&args.source.folder, args.json, args.wait.into());
     }
     if args.source.is_store()? {
         if args.access.is_given() {

@@ -284,7 +284,9 @@ fn misuse_is_explained() {
     let other = "other: is no map, and not empty: it has \"file\"; name another folder";
     refused(&work, "map create other", 2, other);
     let long = format!("map put m {} v", "x".repeat(1025));
-    refused(&work, &long, 3, "key size in bytes is 1025, the largest accepted is 1024");
+    let key = format!("\"{}...\"", "x".repeat(80));
+    let message = format!("m: key {key}: key size in bytes is 1025, the largest accepted is 1024");
+    refused(&work, &long, 3, &message);
     let versions = work.run("get m k --version 1");
     assert_eq!(versions.code, 2, "{versions:?}");
     assert!(versions.stderr.contains("m: is a map, which has no versions"), "{versions:?}");
@@ -336,6 +338,99 @@ fn a_row_with_a_key_that_is_too_long_for_a_map_is_a_bad_row() {
     assert!(skipped.text().starts_with(start), "{skipped:?}");
     // Other data sets take longer keys.
     assert_eq!(work.run("build a.csv --key id --out t").code, 0);
+}
+
+/// The columns of a map stay for ever: those of a file whose first row was bad did, too.
+#[test]
+fn an_import_without_a_row_makes_no_map() {
+    let work = Work::new();
+    work.write("a.csv", "id,nam\n1,2,3,4\n");
+    let failed = work.run("map import m a.csv --key id");
+    assert!(failed.code == 3 && !work.path("m").exists(), "{failed:?}");
+    work.write("a.csv", "id,name\n1,anna\n");
+    work.ok("map import m a.csv --key id");
+    check(&work.ok("map get m 1"), 0, "{\"id\":\"1\",\"name\":\"anna\"}\n");
+    // There is no bad row in input without rows.
+    work.write("none.csv", "id,name\n");
+    work.ok("map import empty none.csv --key id");
+    assert_eq!(work.ok("map scan empty --format csv").text(), "id,name\n");
+}
+
+#[test]
+fn a_map_that_is_open_elsewhere_is_busy_and_can_be_waited_for() {
+    let work = Work::new();
+    work.write("a.csv", "id,name\n1,anna\n");
+    work.ok("map import m a.csv --key id");
+    let map = Map::open_with(work.path("m"), MapOptions::new()).unwrap();
+    let busy = "m: another process, perhaps a server, has the map open; one process has a map open at a time, \
+                also for reading";
+    for verb in [
+        "map get m 1",
+        "get m 1",
+        "map scan m",
+        "scan m",
+        "map stat m",
+        "stat m",
+        "map verify m",
+        "verify m",
+        "map delete m 1",
+        "map export m",
+        "map backup m copy",
+        "map salvage m copy",
+    ] {
+        refused(&work, verb, 6, &format!("{busy}; --wait TIME waits for it"));
+    }
+    refused(&work, "get m 1 --wait 1", 6, &format!("{busy} (waited for 1 s)"));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| work.ok("map get m 1 --wait 100"));
+        sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished());
+        drop(map);
+        waiting.join().unwrap();
+    });
+}
+
+#[test]
+fn a_damaged_block_of_a_map_leads_to_the_verb_that_saves_the_rest() {
+    let work = Work::new();
+    work.write("a.csv", "id,name\n1,anna\n");
+    work.ok("map import m a.csv --key id");
+    let data = work.path("m/map-data");
+    let size = fs::metadata(&data).unwrap().len();
+    fs::write(&data, vec![1; size as usize]).unwrap();
+    for verb in ["map get m 1", "map export m", "map export m --store s", "map backup m copy"] {
+        let damaged = work.run(verb);
+        assert_eq!(damaged.code, 4, "{verb}: {damaged:?}");
+        let hint = "; `hashfold map salvage` writes what is left of the map to a new one\n";
+        assert!(damaged.stderr.ends_with(hint), "{verb}: {damaged:?}");
+    }
+}
+
+#[test]
+fn the_help_of_a_verb_says_what_is_true_of_maps() {
+    let work = Work::new();
+    let help = |verb: &str| {
+        let text = work.ok(&format!("map {verb} --help")).text().to_owned();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for verb in ["get", "scan", "export"] {
+        let help = help(verb);
+        assert!(help.contains("<DIR> Folder of the map"), "{verb}: {help}");
+        assert!(!help.contains("Folder of the table"), "{verb}: {help}");
+    }
+    let import = help("import");
+    assert!(import.contains("--schema <strict|fill>") && !import.contains("extend"), "{import}");
+    assert!(import.contains("of a new map on several devices"), "{import}");
+    assert!(import.contains("Needed unless the store or map has it"), "{import}");
+    assert!(!help("put").contains("of a new map on several"));
+    wrong_usage(&work, "map import m a.csv --schema extend", "expected strict or fill");
+    wrong_usage(&work, "map put m k v --expires-in 5x", "a unit: ms, s, m, h or d");
+}
+
+#[track_caller]
+fn wrong_usage(work: &Work, line: &str, message: &str) {
+    let outcome = work.run(line);
+    assert!(outcome.code == 2 && outcome.stderr.contains(message), "{line}: {outcome:?}");
 }
 
 #[test]

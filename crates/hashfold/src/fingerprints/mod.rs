@@ -18,15 +18,17 @@
 //!
 //! | from | to a table | to a store | to a quotient filter | to a cascade filter |
 //! |---|---|---|---|---|
-//! | table | – | `push_run(scan())` | `build(of_run(scan()))` | `build(of_run(scan()))` |
+//! | table | – | `merge(scan())` | `build(of_run(scan()))` | `build(of_run(scan()))` |
 //! | store | `build(scan_all())` | – | `build(of_run(scan_all()))` | `build(of_run(scan_all()))` |
+//! | [map](crate::map::Map) | `build(snapshot().scan())` | `merge(snapshot().scan())` | `build(of_run(snapshot().scan()))` | `build(of_run(snapshot().scan()))` |
 //! | quotient filter | no | no | `build(scan())` | `build(scan())` |
 //! | cascade filter | no | no | `build(snapshot().scan())` | `build(snapshot().scan())` |
 //!
 //! ```
-//! # use hashfold::{Env, ReadOptions, Result, Seed, Store, StoreOptions, Table, TableBuilder, TableOptions, work::Watch};
+//! # use hashfold::{Env, Map, ReadOptions, Result, Seed, Store, StoreOptions, Table, TableBuilder, TableOptions, work::Watch};
 //! # use hashfold::filter::{Mode, cascade::*, quotient::*};
 //! # use hashfold::fingerprints::{self, Universe};
+//! # use hashfold::map::MapOptions;
 //! # use std::path::Path;
 //! # fn main() -> Result<()> {
 //! # let env = Env::simulated(1);
@@ -67,6 +69,20 @@
 //! let mut keys = fingerprints::of_run(version.scan_all(), universe);
 //! let mut cascade = CascadeFilter::build(folder("other"), &options, settings.clone(), &mut keys)?;
 //! # assert!(cascade.contains(cascade.hash(b"sky"))? && cascade.seed() == Seed(7));
+//!
+//! // From a map to a table.
+//! # let map = Map::create("map", MapOptions::new().env(env.clone()).seed(Seed(7)))?;
+//! # map.put("sky", "blue")?;
+//! let entries = map.snapshot();
+//! let options = TableOptions::new().seed(map.seed());
+//! # let options = options.env(env.clone());
+//! TableBuilder::with("from-map", options)?.build(&mut entries.scan(), &Watch::default())?;
+//! # assert!(Table::open_with("from-map", &ReadOptions::new().env(env.clone()))?.contains("sky")?);
+//!
+//! // From a map to a quotient filter.
+//! let mut keys = fingerprints::of_run(entries.scan(), universe);
+//! let filter = QuotientFilter::build(&mut keys, &BuildOptions::new(1000))?;
+//! # assert!(filter.contains_key(b"sky") && filter.seed() == Seed(7));
 //!
 //! // From a cascade filter to a quotient filter, and back.
 //! let snapshot = cascade.snapshot()?;

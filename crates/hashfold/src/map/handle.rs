@@ -89,7 +89,8 @@ impl Map {
     ///
     /// # Errors
     /// `Busy` if the map is open already, in this process or another one; `WrongKind` if there is
-    /// another data set; `WrongSeed` if the options have another seed than the map.
+    /// another data set; `WrongSeed` if the options have another seed than the map; `Argument` if
+    /// `folder` is a file.
     pub fn open_or_create_with(folder: impl AsRef<Path>, options: MapOptions) -> Result<Map> {
         match Map::open_with(&folder, options.clone()) {
             Err(error) if error.is_absent() => Map::create(folder, options),
@@ -102,7 +103,9 @@ impl Map {
     /// # Errors
     /// `Exists` if there is a map in the folder, else as [`Map::open_or_create_with`].
     pub fn create(folder: impl AsRef<Path>, options: MapOptions) -> Result<Map> {
-        recovery::create(folder.as_ref(), options).map(Map::of)
+        let folder = folder.as_ref();
+        let core = recovery::create(folder, options).map_err(|error| error.if_no_folder(folder))?;
+        Ok(Map::of(core))
     }
 
     /// Opens a map.
@@ -111,11 +114,14 @@ impl Map {
     /// `Absent` if there is none in the folder, else as [`Map::open_or_create_with`].
     pub fn open_with(folder: impl AsRef<Path>, options: MapOptions) -> Result<Map> {
         let seed = options.seed;
-        let core = recovery::open(folder.as_ref(), options)?;
+        let folder = folder.as_ref();
+        let core = recovery::open(folder, options).map_err(|error| error.if_no_folder(folder))?;
         let got = core.identity.seed;
         match seed.filter(|expected| *expected != got) {
             None => Ok(Map::of(core)),
-            Some(expected) => Err(ErrorKind::WrongSeed { expected, got }.into()),
+            Some(expected) => {
+                Err(Error::new(ErrorKind::WrongSeed { expected, got }).at(&core.place()))
+            }
         }
     }
 
@@ -294,7 +300,8 @@ impl Map {
     }
 
     /// Puts many values, much faster than one at a time. Up to 1024 entries of 256 KiB together are
-    /// put all or none; more are put in parts of this size. Returns the sequence number after the
+    /// put all or none (of a value above 1 KiB, 1 KiB counts, but with values as a whole, the limit is 4 MiB);
+    /// more are put in parts of this size. Returns the sequence number after the
     /// last one.
     ///
     /// # Errors

@@ -157,8 +157,8 @@ impl MapOptions {
 
     /// Sets the memory budget in bytes: for the log, for changes that are not on the device in
     /// order (at most 2 GiB, of which open transactions take up to a quarter), and for packets, which are changes that a merge has not put in order: Bloom filters, about 2
-    /// bytes per change, and addresses, about 160 bytes per packet. Those of entries in order take about 0.03 bytes per entry more, and
-    /// about 64 bytes per value above 1 KiB. A budget below [`MAP_MEMORY_MIN`] is refused when the map
+    /// bytes per change, and addresses, about 160 bytes per packet. The addresses of entries in order
+    /// take more memory: 4 bytes per block of 4 KiB, and about 64 bytes per value above 1 KiB. A budget below [`MAP_MEMORY_MIN`] is refused when the map
     /// is opened.
     #[must_use]
     pub fn memory(self, bytes: usize) -> MapOptions {

@@ -691,6 +691,8 @@ fn a_map_is_open_once_and_made_once() {
     assert!(matches!(error.kind(), ErrorKind::Exists), "{error}");
     let error = Map::open_with(folder(), options.clone().seed(Seed(1))).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::WrongSeed { .. }), "{error}");
+    let place = error.place().map(|place| &*place.file);
+    assert_eq!(place, Some(folder()), "{error}");
     assert!(Map::open_with("nothing", options.clone()).unwrap_err().is_absent());
     let error = Map::create("small", options.memory(1)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Argument { .. }), "{error}");
