@@ -295,10 +295,12 @@ impl Error {
         self
     }
 
-    /// Converts "not a folder" to an error that names `folder`, which is a file or below one. Returns
+    /// Converts the error that a folder cannot be created because it is a file or below one. Returns
     /// other errors unchanged.
     pub(crate) fn if_no_folder(self, folder: &Path) -> Error {
-        match self.has_io_kind(io::ErrorKind::NotADirectory) {
+        let is_file = self.has_io_kind(io::ErrorKind::AlreadyExists)
+            && self.place().is_some_and(|place| &*place.file == folder);
+        match is_file || self.has_io_kind(io::ErrorKind::NotADirectory) {
             true => Error::argument("path", "a folder", "that of a file, or below a file")
                 .at(&Place::file(folder)),
             false => self,

@@ -114,8 +114,7 @@ impl Map {
     /// `Absent` if there is none in the folder, else as [`Map::open_or_create_with`].
     pub fn open_with(folder: impl AsRef<Path>, options: MapOptions) -> Result<Map> {
         let seed = options.seed;
-        let folder = folder.as_ref();
-        let core = recovery::open(folder, options).map_err(|error| error.if_no_folder(folder))?;
+        let core = recovery::open(folder.as_ref(), options)?;
         let got = core.identity.seed;
         match seed.filter(|expected| *expected != got) {
             None => Ok(Map::of(core)),
