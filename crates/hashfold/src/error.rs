@@ -295,7 +295,7 @@ impl Error {
         self
     }
 
-    /// Converts the error that a folder cannot be created because it is a file or below one. Returns
+    /// Converts the error that a folder cannot be opened or created because it is a file or below one. Returns
     /// other errors unchanged.
     pub(crate) fn if_no_folder(self, folder: &Path) -> Error {
         let is_file = self.has_io_kind(io::ErrorKind::AlreadyExists)

@@ -40,6 +40,8 @@ enum Verb {
         override_usage = "hashfold map get [OPTIONS] <DIR> <KEY>...\n       \
                           hashfold map get [OPTIONS] <DIR> --keys <FILE> [--key <COL>]",
         mut_arg("folder", |it| it.help(FOLDER)),
+        // An argument that is changed becomes the last one, and the keys come after the folder.
+        mut_arg("keys", |it| it),
         mut_arg("wait", |it| it.help(WAIT)),
         mut_arg("version", hide),
         mut_arg("access", hide),

@@ -20,7 +20,7 @@
 //! |---|---|---|---|---|
 //! | table | – | `merge(scan())` | `build(of_run(scan()))` | `build(of_run(scan()))` |
 //! | store | `build(scan_all())` | – | `build(of_run(scan_all()))` | `build(of_run(scan_all()))` |
-//! | [map](crate::Map) | `build(snapshot().scan())` | `merge(snapshot().scan())` | `build(of_run(snapshot().scan()))` | `build(of_run(snapshot().scan()))` |
+//! | [map](../map/struct.Map.html) | `build(snapshot().scan())` | `merge(snapshot().scan())` | `build(of_run(snapshot().scan()))` | `build(of_run(snapshot().scan()))` |
 //! | quotient filter | no | no | `build(scan())` | `build(scan())` |
 //! | cascade filter | no | no | `build(snapshot().scan())` | `build(snapshot().scan())` |
 //!
@@ -74,9 +74,9 @@
 //! # let map = Map::create("map", MapOptions::new().env(env.clone()).seed(Seed(7)))?;
 //! # map.put("sky", "blue")?;
 //! let entries = map.snapshot();
-//! let options = TableOptions::new().seed(map.seed());
-//! # let options = options.env(env.clone());
-//! TableBuilder::with("from-map", options)?.build(&mut entries.scan(), &Watch::default())?;
+//! let table_options = TableOptions::new().seed(map.seed());
+//! # let table_options = table_options.env(env.clone());
+//! TableBuilder::with("from-map", table_options)?.build(&mut entries.scan(), &Watch::default())?;
 //! # assert!(Table::open_with("from-map", &ReadOptions::new().env(env.clone()))?.contains("sky")?);
 //!
 //! // From a map to a quotient filter.

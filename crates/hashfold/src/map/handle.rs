@@ -92,9 +92,10 @@ impl Map {
     /// another data set; `WrongSeed` if the options have another seed than the map; `Argument` if
     /// `folder` is a file.
     pub fn open_or_create_with(folder: impl AsRef<Path>, options: MapOptions) -> Result<Map> {
-        match Map::open_with(&folder, options.clone()) {
+        let folder = folder.as_ref();
+        match Map::open_with(folder, options.clone()) {
             Err(error) if error.is_absent() => Map::create(folder, options),
-            opened => opened,
+            opened => opened.map_err(|error| error.if_no_folder(folder)),
         }
     }
 

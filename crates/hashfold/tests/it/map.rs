@@ -516,9 +516,11 @@ fn a_map_lives_on_the_real_file_system() {
 fn a_file_in_place_of_the_folder_of_a_map_is_named() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     for file in [&file, &file.join("below")] {
-        let error = Map::open_or_create(file).unwrap_err();
-        assert_eq!(error.class(), ErrorClass::Usage, "{error}");
-        let message = "path is that of a file, or below a file, expected a folder";
-        assert_eq!(error.to_string(), format!("{}: {message}", file.display()));
+        for opened in [Map::open_or_create(file), Map::create(file, MapOptions::new())] {
+            let error = opened.unwrap_err();
+            assert_eq!(error.class(), ErrorClass::Usage, "{error}");
+            let message = "path is that of a file, or below a file, expected a folder";
+            assert_eq!(error.to_string(), format!("{}: {message}", file.display()));
+        }
     }
 }
