@@ -280,11 +280,11 @@ pub(super) fn with_room<T>(core: &Core, step: impl Fn() -> Result<T>) -> Result<
     }
 }
 
-/// Makes a checkpoint if the log has changes. Returns whether that succeeded. After a failure, it is not tried again until
-/// more is logged, so that writes to a full disk fail fast.
+/// Makes a checkpoint if that frees segments of the log. Returns whether it succeeded. After a failure, it is not tried again
+/// until more is logged, so that writes to a full disk fail fast.
 fn shorten_log(core: &Core) -> bool {
     let logged = core.log().end();
-    if core.counters.log_bytes.load(SeqCst) == 0 || core.tasks.full_at.load(SeqCst) == logged {
+    if !core.log().has_ended_segments() || core.tasks.full_at.load(SeqCst) == logged {
         return false;
     }
     let made = checkpoint(core, Goal::All).or_else(|error| {

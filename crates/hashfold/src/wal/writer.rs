@@ -311,6 +311,11 @@ impl Wal {
         log.ended.len() + usize::from(log.current.is_some())
     }
 
+    /// Whether there are segments before the current one, whose space [`Wal::truncate`] may free.
+    pub fn has_ended_segments(&self) -> bool {
+        !self.log().ended.is_empty()
+    }
+
     /// Returns the space that all segments take on the device, in bytes.
     ///
     /// # Errors
