@@ -473,7 +473,7 @@ impl Map {
     /// # Errors
     /// The errors of [`Map::checkpoint`].
     pub fn compact(&self) -> Result<()> {
-        maintain::with_room(self.core(), || maintain::merge_all(self.core()))?;
+        maintain::with_space_of_log(self.core(), || maintain::merge_all(self.core()))?;
         self.checkpoint()
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     block::BLOCK_SIZE,
-    checkpoint::{self, Goal, own_blocks, own_numbers},
+    checkpoint::{self, Goal, give_back_blocks, own_blocks, own_numbers},
     contract::contract,
     core::Core,
     flush::{flush, is_crowded},
@@ -271,9 +271,9 @@ pub(super) fn checkpoint(core: &Core, goal: Goal) -> Result<()> {
     made.inspect_err(|_| _ = core.tasks.needs_checkpoint.fetch_or(is_needed, SeqCst))
 }
 
-/// Takes a step that needs space. If the disk is full, a checkpoint gives back the space of the log, and the step is tried
-/// again. The caller holds no lock; a step that fails changes nothing.
-pub(super) fn with_room<T>(core: &Core, step: impl Fn() -> Result<T>) -> Result<T> {
+/// Takes a step that needs space. If the disk is full, a checkpoint gives back the space of segments of the log that have ended,
+/// and the step is tried again. The caller holds no lock; a step that fails changes nothing.
+pub(super) fn with_space_of_log<T>(core: &Core, step: impl Fn() -> Result<T>) -> Result<T> {
     match step() {
         Err(error) if error.is_full() && shorten_log(core) => step(),
         done => done,
@@ -287,12 +287,14 @@ fn shorten_log(core: &Core) -> bool {
     if !core.log().has_ended_segments() || core.tasks.full_at.load(SeqCst) == logged {
         return false;
     }
-    let made = checkpoint(core, Goal::All).or_else(|error| {
+    let mut made = checkpoint(core, Goal::All);
+    if made.as_ref().is_err_and(Error::is_full) {
         // The catalog may find space that the log and the data file have in reserve.
-        core.log().release_spares()?;
-        checkpoint::give_back_blocks(core)?;
-        if error.is_full() { checkpoint(core, Goal::All) } else { Err(error) }
-    });
+        let released = core.log().release_spares();
+        made = released
+            .and_then(|()| give_back_blocks(core))
+            .and_then(|()| checkpoint(core, Goal::All));
+    }
     let is_made = made.is_ok();
     if !is_made {
         core.tasks.full_at.store(logged, SeqCst);

@@ -216,7 +216,7 @@ impl Transaction {
         let changes = self.kept.writes();
         let core = &self.core;
         let record = write::prepare(core, &changes)?;
-        let seq = maintain::with_room(core, || {
+        let seq = maintain::with_space_of_log(core, || {
             let _moving = record.is_long().then(|| core.moving());
             let held = core.stripes.lock(self.hashes_read().chain(record.hashes()));
             self.check_reads(&held)?;
@@ -246,7 +246,7 @@ impl Transaction {
         self.check_reads(&core.stripes.lock(self.hashes_read()))?;
         let record = spilled.record(&core, &mut self.kept)?;
         self.set_memory(record.memory());
-        let reserve = maintain::with_room(&core, || {
+        let reserve = maintain::with_space_of_log(&core, || {
             maintain::relieve(&core, core.buffer_bytes_max())?;
             record.reserve(&core)
         })?;

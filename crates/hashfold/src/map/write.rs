@@ -7,7 +7,7 @@ use super::{
     item::{Change, Content, Item, Value},
     large::Owner,
     log::{self, CHANGE_SIZE_MAX, PART_SIZE_MAX, Part, RECORD_SIZE_MAX},
-    maintain::{self, Crowded, with_room},
+    maintain::{self, Crowded, with_space_of_log},
     options::Durability,
     pointer::INLINE_BYTES_MAX,
     space::Blocks,
@@ -150,7 +150,7 @@ impl Record<'_> {
 /// `Limit` if a key, a value or the record is too long.
 pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     check(core, changes)?;
-    with_room(core, || {
+    with_space_of_log(core, || {
         if !changes.is_empty() {
             own_devices(core)?;
         }
@@ -166,7 +166,7 @@ pub(super) fn prepare<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'
 /// The errors of [`prepare`].
 pub(super) fn prepare_cleared<'a>(core: &Core, changes: &[Write<'a>]) -> Result<Record<'a>> {
     check(core, changes)?;
-    with_room(core, || {
+    with_space_of_log(core, || {
         own_devices(core)?;
         encode(core, true, changes)
     })
@@ -250,7 +250,7 @@ fn apply(core: &Arc<Core>, record: &Record<'_>) -> Result<u64> {
 
 /// Appends a record to the log, and applies it. Returns the sequence number after it.
 pub(super) fn append(core: &Core, record: &Record<'_>) -> Result<u64> {
-    with_room(core, || {
+    with_space_of_log(core, || {
         if record.clears {
             // No group is merged or split meanwhile.
             let _moving = core.moving();
