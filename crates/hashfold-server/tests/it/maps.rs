@@ -3,7 +3,7 @@
 use crate::fixture::{Calendar, Client, Home, request};
 use hashfold::{
     Env, ErrorKind, Place, Result, Seed,
-    io::{BlockFile, Disk, DiskLayer, Extent, OsDisk},
+    io::{BlockFile, Disk, DiskLayer, FileLayer, OsDisk},
     map::{Map, MapOptions},
     sketch::{BottomK, Ghll, Hll, RedisHll},
     table::{TableBuilder, TableOptions},
@@ -588,35 +588,17 @@ struct TroubleFile<T> {
     trouble: Arc<T>,
 }
 
-impl<T: Trouble> BlockFile for TroubleFile<T> {
-    fn place(&self) -> &Place {
-        self.file.place()
+impl<T: Trouble> FileLayer for TroubleFile<T> {
+    fn below(&self) -> &dyn BlockFile {
+        &*self.file
     }
 
-    fn size(&self) -> Result<u64> {
-        self.file.size()
+    fn before_write(&self, _: u64, _: &[u8]) -> Result<()> {
+        self.trouble.before_write(self.file.place())
     }
 
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, bytes)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.trouble.before_write(self.place())?;
-        self.file.write_at(offset, bytes)
-    }
-
-    fn allocate(&self, size: u64) -> Result<()> {
-        self.trouble.before_allocation()?;
-        self.file.allocate(size)
-    }
-
-    fn punch_hole(&self, extent: Extent) -> Result<()> {
-        self.file.punch_hole(extent)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
+    fn before_allocate(&self, _: u64) -> Result<()> {
+        self.trouble.before_allocation()
     }
 }
 

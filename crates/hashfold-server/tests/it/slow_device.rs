@@ -2,8 +2,8 @@
 
 use crate::fixture::{Client, Home, request};
 use hashfold::{
-    Env, Place, Result,
-    io::{Access, BlockFile, Disk, DiskLayer, Extents, FileExtents, OsDisk, Visit},
+    Env, Result,
+    io::{Access, BlockFile, Disk, DiskLayer, Extent, FileLayer, OsDisk},
     work::{Clock, Signal, SystemClock},
 };
 use hashfold_server::{Config, Server};
@@ -69,47 +69,14 @@ struct GatedFile {
     gate: Arc<Gate>,
 }
 
-impl BlockFile for GatedFile {
-    fn place(&self) -> &Place {
-        self.file.place()
+impl FileLayer for GatedFile {
+    fn below(&self) -> &dyn BlockFile {
+        &*self.file
     }
 
-    fn size(&self) -> Result<u64> {
-        self.file.size()
-    }
-
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    fn before_read(&self, _: Extent) -> Result<()> {
         self.gate.pass();
-        self.file.read_at(offset, bytes)
-    }
-
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        self.gate.pass();
-        self.file.read_many(extents, visit)
-    }
-
-    fn read_across(
-        &self,
-        files: &[&dyn BlockFile],
-        extents: &mut FileExtents<'_>,
-        visit: &mut Visit<'_>,
-    ) -> Result<()> {
-        self.gate.pass();
-        let files: Vec<&dyn BlockFile> =
-            files.iter().map(|file| file.forwards_to().unwrap_or(*file)).collect();
-        self.file.read_across(&files, extents, visit)
-    }
-
-    fn forwards_to(&self) -> Option<&dyn BlockFile> {
-        Some(&*self.file)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
+        Ok(())
     }
 }
 

@@ -1,13 +1,10 @@
 //! A disk that counts reads and writes.
 
-use super::{BlockFile, Disk, DiskLayer, Extent, Extents, FileExtents, Visit};
-use crate::error::{Place, Result};
-use std::{
-    fs::File,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use super::{BlockFile, Disk, DiskLayer, Extent, FileLayer};
+use crate::error::Result;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 /// A disk that counts the reads and writes of the files that are opened through it.
@@ -58,18 +55,6 @@ impl CountingDisk {
     }
 }
 
-impl Counts {
-    fn add_writes(&self, count: usize, bytes: usize) {
-        self.writes.fetch_add(count as u64, Relaxed);
-        self.written_bytes.fetch_add(bytes as u64, Relaxed);
-    }
-
-    fn add_read(&self, len: usize) {
-        self.reads.fetch_add(1, Relaxed);
-        self.read_bytes.fetch_add(len as u64, Relaxed);
-    }
-}
-
 impl DiskLayer for CountingDisk {
     fn below(&self) -> &dyn Disk {
         &*self.disk
@@ -86,90 +71,20 @@ struct CountingFile {
     counts: Arc<Counts>,
 }
 
-impl BlockFile for CountingFile {
-    fn place(&self) -> &Place {
-        self.file.place()
+impl FileLayer for CountingFile {
+    fn below(&self) -> &dyn BlockFile {
+        &*self.file
     }
 
-    fn size(&self) -> Result<u64> {
-        self.file.size()
+    fn before_read(&self, extent: Extent) -> Result<()> {
+        self.counts.reads.fetch_add(1, Relaxed);
+        self.counts.read_bytes.fetch_add(extent.len as u64, Relaxed);
+        Ok(())
     }
 
-    fn device_bytes(&self) -> Result<u64> {
-        self.file.device_bytes()
-    }
-
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.counts.add_read(bytes.len());
-        self.file.read_at(offset, bytes)
-    }
-
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        let counted = &mut extents.inspect(|extent| self.counts.add_read(extent.len));
-        self.file.read_many(counted, visit)
-    }
-
-    fn read_across(
-        &self,
-        files: &[&dyn BlockFile],
-        extents: &mut FileExtents<'_>,
-        visit: &mut Visit<'_>,
-    ) -> Result<()> {
-        let counted = &mut extents.inspect(|extent| self.counts.add_read(extent.1.len));
-        // Files that count by themselves would count again.
-        let files: Vec<&dyn BlockFile> =
-            files.iter().map(|file| file.forwards_to().unwrap_or(*file)).collect();
-        self.file.read_across(&files, counted, visit)
-    }
-
-    fn forwards_to(&self) -> Option<&dyn BlockFile> {
-        Some(&*self.file)
-    }
-
-    fn descriptor(&self) -> Option<Arc<File>> {
-        self.file.descriptor()
-    }
-
-    fn mapped(&self) -> Option<&[u8]> {
-        self.file.mapped()
-    }
-
-    fn is_lost(&self) -> bool {
-        self.file.is_lost()
-    }
-
-    fn check_map(&self) -> Result<()> {
-        self.file.check_map()
-    }
-
-    fn will_need(&self, extent: Extent) {
-        self.file.will_need(extent);
-    }
-
-    fn warm(&self, extent: Extent) {
-        self.file.warm(extent);
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.counts.add_writes(1, bytes.len());
-        self.file.write_at(offset, bytes)
-    }
-
-    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<()> {
-        let bytes = writes.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.counts.add_writes(writes.len(), bytes);
-        self.file.write_many(writes)
-    }
-
-    fn allocate(&self, size: u64) -> Result<()> {
-        self.file.allocate(size)
-    }
-
-    fn punch_hole(&self, extent: Extent) -> Result<()> {
-        self.file.punch_hole(extent)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
+    fn before_write(&self, _: u64, bytes: &[u8]) -> Result<()> {
+        self.counts.writes.fetch_add(1, Relaxed);
+        self.counts.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(())
     }
 }

@@ -89,9 +89,19 @@ pub trait BlockFile: Debug + Send + Sync {
         read_each(extents, |file, offset, bytes| files[file].read_at(offset, bytes), visit)
     }
 
-    /// Returns the file to which this file forwards its calls, if that is all it does.
+    /// Returns the file to which this file forwards its calls, if there is one. A caller that reads from that file
+    /// directly calls [`BlockFile::before_forwarded_read`] of this file first.
     fn forwards_to(&self) -> Option<&dyn BlockFile> {
         None
+    }
+
+    /// Announces that an extent of this file will be read from the file below, which [`BlockFile::forwards_to`] returns.
+    ///
+    /// # Errors
+    /// The read must not be done.
+    fn before_forwarded_read(&self, extent: Extent) -> Result<()> {
+        let _ = extent;
+        Ok(())
     }
 
     /// Returns the open file of the operating system, if there is one and its descriptor is not

@@ -40,7 +40,7 @@ pub use self::{
     counting::{CountingDisk, Moved},
     disk::{Access, BlockFile, Disk, Extent, Extents, FileExtents, Lock, Visit},
     faulty::{Fault, FaultPlan, FaultyDisk},
-    layer::DiskLayer,
+    layer::{DiskLayer, FileLayer},
     memory::MemoryDisk,
     os::OsDisk,
     queue::WriteQueue,

@@ -10,8 +10,7 @@ use crate::{
     env::Env,
     error::{ErrorClass, ErrorKind, Result},
     io::{
-        Access, BlockFile, Disk, DiskLayer, Extent, Extents, FaultPlan, FaultyDisk, MemoryDisk,
-        Visit,
+        Access, BlockFile, Disk, DiskLayer, Extent, FaultPlan, FaultyDisk, FileLayer, MemoryDisk,
     },
 };
 use rustix::io::Errno;
@@ -90,12 +89,18 @@ struct FailingFile {
 }
 
 impl FailingFile {
-    fn refused<T>(&self, action: &'static str, errno: Errno) -> Result<T> {
+    fn refused(&self, action: &'static str, errno: Errno) -> Result<()> {
         let source = io::Error::from_raw_os_error(errno.raw_os_error());
         Err(crate::error::Error::io(action, source).at(self.place()))
     }
+}
 
-    fn check_read(&self, Extent { offset, len }: Extent) -> Result<()> {
+impl FileLayer for FailingFile {
+    fn below(&self) -> &dyn BlockFile {
+        &*self.file
+    }
+
+    fn before_read(&self, Extent { offset, len }: Extent) -> Result<()> {
         let blocks = offset / 4096..(offset + len as u64).div_ceil(4096);
         let unreadable = self.faults.unreadable.lock().unwrap();
         let place = |block: u64| self.file.place_at(block * 4096).to_string();
@@ -103,52 +108,34 @@ impl FailingFile {
             !unreadable.is_empty() && blocks.map(place).any(|it| unreadable.contains(&it));
         if is_read { self.refused("read", Errno::IO) } else { Ok(()) }
     }
-}
 
-impl BlockFile for FailingFile {
-    fn place(&self) -> &crate::error::Place {
-        self.file.place()
-    }
-
-    fn size(&self) -> Result<u64> {
-        self.file.size()
-    }
-
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.check_read(Extent { offset, len: bytes.len() })?;
-        self.file.read_at(offset, bytes)
-    }
-
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        let extents: Vec<Extent> = extents.collect();
-        extents.iter().try_for_each(|extent| self.check_read(*extent))?;
-        self.file.read_many(&mut extents.into_iter(), visit)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn before_write(&self, _: u64, _: &[u8]) -> Result<()> {
         match self.faults.is_full.load(SeqCst) {
             true => self.refused("write", Errno::NOSPC),
-            false => self.file.write_at(offset, bytes),
+            false => Ok(()),
         }
     }
 
-    fn allocate(&self, size: u64) -> Result<()> {
+    fn before_allocate(&self, size: u64) -> Result<()> {
         match size > self.faults.size_max.load(SeqCst) {
             true => self.refused("write", Errno::NOSPC),
-            false => self.file.allocate(size),
+            false => Ok(()),
         }
     }
 
-    fn punch_hole(&self, extent: Extent) -> Result<()> {
+    fn before_hole(&self, _: Extent) -> Result<()> {
         self.faults.is_full.store(false, SeqCst);
-        self.file.punch_hole(extent)
+        Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
-        if self.faults.fails_sync.swap(false, SeqCst) {
-            return self.refused("sync", Errno::IO);
+    fn before_sync(&self) -> Result<()> {
+        match self.faults.fails_sync.swap(false, SeqCst) {
+            true => self.refused("sync", Errno::IO),
+            false => Ok(()),
         }
-        self.file.sync()?;
+    }
+
+    fn after_sync(&self) -> Result<()> {
         match self.faults.growth.load(SeqCst) {
             0 => Ok(()),
             more => self.file.allocate(self.file.size()? + more),

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     env::Env,
-    error::{Error, Place, Result},
-    io::{Access, BlockFile, Disk, DiskLayer, Extent, Extents, MemoryDisk, Visit},
+    error::{Error, Result},
+    io::{Access, BlockFile, Disk, DiskLayer, FileLayer, MemoryDisk},
     work::Inline,
 };
 use rustix::io::Errno;
@@ -93,39 +93,17 @@ impl SmallFile {
     }
 }
 
-impl BlockFile for SmallFile {
-    fn place(&self) -> &Place {
-        self.file.place()
+impl FileLayer for SmallFile {
+    fn below(&self) -> &dyn BlockFile {
+        &*self.file
     }
 
-    fn size(&self) -> Result<u64> {
-        self.file.size()
+    fn before_write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check(offset + bytes.len() as u64)
     }
 
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, bytes)
-    }
-
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        self.file.read_many(extents, visit)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.check(offset + bytes.len() as u64)?;
-        self.file.write_at(offset, bytes)
-    }
-
-    fn allocate(&self, size: u64) -> Result<()> {
-        self.check(size)?;
-        self.file.allocate(size)
-    }
-
-    fn punch_hole(&self, extent: Extent) -> Result<()> {
-        self.file.punch_hole(extent)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
+    fn before_allocate(&self, size: u64) -> Result<()> {
+        self.check(size)
     }
 }
 

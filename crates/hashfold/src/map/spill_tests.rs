@@ -11,8 +11,8 @@ use crate::{
     env::Env,
     error::{ErrorClass, ErrorKind, Result},
     io::{
-        Access, BlockFile, Disk, DiskLayer, Extent, Extents, Fault, FaultPlan, FaultyDisk,
-        MemoryDisk, Visit,
+        Access, BlockFile, Disk, DiskLayer, Extent, Fault, FaultPlan, FaultyDisk, FileLayer,
+        MemoryDisk,
     },
     run::Run as _,
     work::{Clock as _, Inline, ManualClock, Watch},
@@ -243,39 +243,19 @@ struct WeighingFile {
     scale: Arc<Scale>,
 }
 
-impl BlockFile for WeighingFile {
-    fn place(&self) -> &crate::error::Place {
-        self.file.place()
+impl FileLayer for WeighingFile {
+    fn below(&self) -> &dyn BlockFile {
+        &*self.file
     }
 
-    fn size(&self) -> Result<u64> {
-        self.file.size()
-    }
-
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    fn before_read(&self, _: Extent) -> Result<()> {
         self.scale.weigh();
-        self.file.read_at(offset, bytes)
+        Ok(())
     }
 
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        self.file.read_many(extents, visit)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn before_write(&self, _: u64, _: &[u8]) -> Result<()> {
         self.scale.weigh();
-        self.file.write_at(offset, bytes)
-    }
-
-    fn allocate(&self, size: u64) -> Result<()> {
-        self.file.allocate(size)
-    }
-
-    fn punch_hole(&self, extent: Extent) -> Result<()> {
-        self.file.punch_hole(extent)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
+        Ok(())
     }
 }
 

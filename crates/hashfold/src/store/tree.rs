@@ -21,9 +21,9 @@ use super::version::Root;
 use crate::{
     checksum::crc32c,
     codec::{Decoder, put_bytes, put_varint, within},
-    error::{Error, Place, Result, check_sum},
+    error::{Error, Result, check_sum},
     io::{
-        ALIGNMENT, Access, BlockFile, Buffer, Disk, DiskLayer,
+        ALIGNMENT, Access, BlockFile, Buffer, Disk, DiskLayer, FileLayer,
         frame::{FileKind, Footer, Header},
         read_all,
     },
@@ -243,27 +243,15 @@ impl DiskLayer for HashingDisk {
     }
 }
 
-impl BlockFile for HashingFile {
-    fn place(&self) -> &Place {
-        self.file.place()
+impl FileLayer for HashingFile {
+    fn below(&self) -> &dyn BlockFile {
+        &*self.file
     }
 
-    fn size(&self) -> Result<u64> {
-        self.file.size()
-    }
-
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, bytes)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn before_write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let piece = FilePiece { bytes: offset..offset + bytes.len() as u64, hash: hash(bytes) };
         self.hashes.0.lock().expect(NO_PANIC).insert(offset, piece);
-        self.file.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
+        Ok(())
     }
 }
 
