@@ -7,7 +7,7 @@
 use super::{
     group::{self, Group},
     index::{Index, group_at},
-    line::Pair,
+    line::{Pair, SLOTS_MAX},
     snapshots::{Active, Copy},
 };
 use crate::error::{ErrorKind, Result};
@@ -77,7 +77,7 @@ impl Index {
         if self.snapshots.active.iter_mut().any(|active| wants(&active)) {
             let bytes = group.count * size_of::<Pair>();
             let reserved = self.snapshots.budget.reserve(bytes as u64)?;
-            let mut pairs = Vec::with_capacity(group.count);
+            let mut pairs = Vec::with_capacity(group.count + SLOTS_MAX);
             self.gather(&group, hash, &mut pairs);
             let copy = Arc::new(Copy { depth: group.depth, pairs, _reserved: reserved });
             for active in self.snapshots.active.iter_mut().filter(wants) {

@@ -71,7 +71,8 @@ impl GroupTable {
     /// Inserts a key, or replaces its value; returns the value before.
     ///
     /// # Errors
-    /// `Limit` if the value has too many bits; `Memory` if the budget is exhausted. Nothing is changed then.
+    /// `Limit` if the value has too many bits, or if too many keys have hashes with the same first bits; `Memory` if the
+    /// budget is exhausted. No pair is changed then.
     #[inline]
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
         self.check(value)?;
@@ -84,8 +85,8 @@ impl GroupTable {
     /// Inserts keys, or replaces their values. Of equal keys, the last one counts.
     ///
     /// # Errors
-    /// `Limit` if a value has too many bits, nothing is changed then; `Memory` if the budget is exhausted, some
-    /// of the keys are inserted then.
+    /// `Limit` if a value has too many bits, nothing is changed then. `Memory` if the budget is exhausted, and `Limit` if too
+    /// many keys have hashes with the same first bits; some of the keys are inserted then.
     pub fn put_many(&self, pairs: &[(u64, u64)]) -> Result<()> {
         pairs.iter().try_for_each(|(_, value)| self.check(*value))?;
         let hashes = pairs.iter().map(|(key, _)| self.hash(*key));

@@ -188,6 +188,10 @@ impl Index {
     /// Prefetches all lines that the pairs in the two lines of a place may be in, if both lines are full.
     #[inline]
     pub(super) fn prefetch_others(&self, place: &Place) {
+        // The lines of a group that was built anew since belong to others, and the group may have none.
+        if place.rebuilds != self.rebuilds {
+            return;
+        }
         let is_full = |at| line::count(self.chunks.line(at)) == place.format.slots();
         if !place.has_lines || !is_full(place.lines[0]) || !is_full(place.lines[1]) {
             return;

@@ -4,6 +4,7 @@ use super::{
     append_shard::AppendShard,
     index::{BATCH, Index},
     line::Pair,
+    mix::unmix,
     shards::Shards,
     slabs::Reference,
     *,
@@ -91,6 +92,22 @@ fn an_index_agrees_with_a_sorted_map() {
                 check_index(&options, instructions, crowd, u64::from(crowd) + 1);
             }
         }
+    }
+}
+
+/// Keys whose hashes begin with the same bits. Groups whose lines were found ahead are split before they are used, and all
+/// keys go to one half.
+#[test]
+fn a_batch_of_crowded_keys_is_put_whole() {
+    let numbers = SeededRandom::new(5);
+    for shared in 9..22 {
+        let hashes = (0..5000).map(|_| !(u64::MAX >> shared) | numbers.next_u64() >> shared);
+        let keys: Vec<u64> = hashes.map(|hash| unmix(hash, Seed(0))).collect();
+        let table = GroupTable::new(MemoryOptions::default()).unwrap();
+        let pairs: Vec<(u64, u64)> = keys.iter().copied().zip(0..).collect();
+        table.put_many(&pairs).unwrap();
+        let got = keys.iter().map(|key| table.get(*key));
+        assert!(got.eq((0..5000).map(Some)), "{shared} bits");
     }
 }
 
