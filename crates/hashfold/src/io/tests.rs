@@ -6,7 +6,7 @@ use super::{
     *,
 };
 use crate::{
-    error::{ErrorClass, ErrorKind, Result},
+    error::{Error, ErrorClass, ErrorKind, Result},
     key::Seed,
     work::{Executor, Inline, Threads},
 };
@@ -333,6 +333,73 @@ fn reads_and_writes_are_counted_once() {
     file.read_across(&[&*file], &mut extents().map(|it| (0, it)), &mut |_, _| Ok(())).unwrap();
     assert_eq!(disk.take(), Moved { reads: 11, read_bytes: 90, ..Moved::default() });
     assert_eq!(disk.take(), Moved::default());
+}
+
+/// A file that refuses what begins at or behind this offset.
+#[derive(Debug)]
+struct Fenced(Arc<dyn BlockFile>, u64);
+
+impl Fenced {
+    fn check(&self, offset: u64) -> Result<()> {
+        let refused = Error::field("offset", format!("below {}", self.1), offset);
+        if offset < self.1 { Ok(()) } else { Err(refused) }
+    }
+}
+
+impl FileLayer for Fenced {
+    fn below(&self) -> &dyn BlockFile {
+        &*self.0
+    }
+
+    fn before_read(&self, extent: Extent) -> Result<()> {
+        self.check(extent.offset)
+    }
+
+    fn before_write(&self, offset: u64, _: &[u8]) -> Result<()> {
+        self.check(offset)
+    }
+
+    fn before_allocate(&self, size: u64) -> Result<()> {
+        self.check(size)
+    }
+
+    fn before_hole(&self, extent: Extent) -> Result<()> {
+        self.check(extent.offset)
+    }
+}
+
+#[test]
+fn a_layer_over_a_file_refuses_before_anything_is_done() {
+    every_back_end(|disk, access, folder| {
+        let bytes = noise(4 * ALIGNMENT);
+        let name = |name: &str| folder.join(name);
+        let near = Fenced(file_of(disk, access, &name("near"), &bytes), 100);
+        let far = Fenced(file_of(disk, access, &name("far"), &bytes), 200);
+        let extent = |offset: u64| Extent { offset, len: 8 };
+        assert!(near.read_at(99, &mut [0; 8]).is_ok() && near.read_at(100, &mut [0; 8]).is_err());
+        let mut seen = Vec::new();
+        let mut visit = |i: usize, got: &[u8]| {
+            seen.push((i, got.to_vec()));
+            Ok(())
+        };
+        assert!(near.read_many(&mut [0, 99, 100, 1].map(extent).into_iter(), &mut visit).is_err());
+        // Each extent is up to the layer of its own file.
+        let mut across =
+            [(1, 199), (0, 99), (0, 100), (1, 1)].map(|(i, at)| (i, extent(at))).into_iter();
+        assert!(near.read_across(&[&near, &far], &mut across, &mut visit).is_err());
+        seen.sort();
+        let part = |i: usize, at: usize| (i, bytes[at..][..8].to_vec());
+        let mut expected = [part(0, 0), part(1, 99), part(0, 199), part(1, 99)];
+        expected.sort();
+        assert_eq!(seen, expected);
+        let new = Fenced(disk.create(&name("new"), access).unwrap(), 100);
+        assert!(new.write_many(&[(0, &[1; 8]), (100, &[1; 8])]).is_err());
+        assert!(new.write_at(100, &[1; 8]).is_err() && new.allocate(100).is_err());
+        assert_eq!(new.size().unwrap(), 0);
+        new.write_at(99, &[1; 8]).unwrap();
+        assert!(new.punch_hole(extent(100)).is_err());
+        assert_eq!(contents(disk, &name("new")).unwrap()[99..], [1; 8]);
+    });
 }
 
 #[test]
