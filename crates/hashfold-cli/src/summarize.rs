@@ -12,8 +12,8 @@ use hashfold::{
     pipeline::{ChainsStats, QueueFill, Stats, SummaryStats, WorkerStats},
     work::{Clock as _, SystemClock},
 };
-use hashfold_rows::utc;
-use hashfold_summarize::{Config, Run, SourceReport, StreamStats, SummarizeError, config::Stream};
+use hashfold_rows::utc_of_ms;
+use hashfold_summarize::{Config, Report, Run, StreamStats, SummarizeError, config::Stream};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf, sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -59,13 +59,15 @@ pub(crate) fn run(args: &SummarizeArgs) -> Result<Exit> {
     }
     let stop = Stop::on_signals()?;
     let run = Run::start(&config, &Env::system(), stop.flag()).map_err(|error| failure(&error))?;
-    say_start(&run, args.json)?;
+    // A closed pipe does not end the run.
+    let _ = say_start(&run, args.json);
     let has_addresses = !run.addresses().is_empty();
     let mut progress = Progress::new(args);
     let stats = run.wait(&mut |stats| progress.show(stats)).map_err(|error| failure(&error))?;
     progress.show_reports(&stats);
-    stats.iter().try_for_each(|stream| say_end(stream, args.json))?;
+    let said = stats.iter().try_for_each(|stream| say_end(stream, args.json));
     check_sources(&stats)?;
+    said?;
     // A stream from the network has no other end.
     let is_early = stop.flag().load(Relaxed) && !has_addresses;
     Ok(if is_early { Exit::Stopped } else { Exit::Done })
@@ -75,7 +77,7 @@ pub(crate) fn run(args: &SummarizeArgs) -> Result<Exit> {
 fn check_sources(stats: &[StreamStats]) -> Result<()> {
     let mut errors =
         stats.iter().flat_map(|stream| &stream.reports).filter_map(|report| match &**report {
-            SourceReport::Failed(error) => Some(error),
+            Report::Failed(error) => Some(error),
             _ => None,
         });
     let Some(first) = errors.next() else { return Ok(()) };
@@ -144,10 +146,7 @@ fn say_start(run: &Run, as_json: bool) -> Result<()> {
 fn open_since(stream: &StreamStats) -> Option<String> {
     let of_chains = stream.stats.chains.iter().flat_map(|chains| &chains.summaries);
     let summaries = stream.stats.summaries.iter().chain(of_chains);
-    summaries
-        .filter_map(|stats| stats.open_since_ms)
-        .min()
-        .map(|start| utc(u64::try_from(start.div_euclid(1000)).unwrap_or(0)))
+    summaries.filter_map(|stats| stats.open_since_ms).min().map(utc_of_ms)
 }
 
 /// Lines of progress.
@@ -167,7 +166,7 @@ impl Progress {
         Progress { is_on, as_json, shown: SystemClock.now(), frames, reported }
     }
 
-    /// Prints what happened to sources since the last call.
+    /// Prints what happened to streams since the last call.
     fn show_reports(&mut self, streams: &[StreamStats]) {
         self.reported.resize(streams.len(), 0);
         for (stream, shown) in streams.iter().zip(&mut self.reported) {
@@ -207,10 +206,13 @@ impl Progress {
     }
 }
 
-fn report_json(stream: &str, report: &SourceReport) -> Value {
+fn report_json(stream: &str, report: &Report) -> Value {
     match report {
-        SourceReport::Replaced { file, offset } => json!({
+        Report::Replaced { file, offset } => json!({
             "event": "replaced", "stream": stream, "file": file.display().to_string(), "offset": offset,
+        }),
+        Report::Unsaved(error) => json!({
+            "event": "checkpoint_failed", "stream": stream, "error": error.to_string(),
         }),
         other => {
             json!({ "event": "source_failed", "stream": stream, "error": other.to_string() })
@@ -282,7 +284,7 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
             "event": "summarized", "stream": stream.name, "frames": totals.frames, "bytes": totals.bytes,
             "events": totals.events, "rejected": totals.rejected, "ahead": totals.ahead,
             "held": totals.held, "unrouted": totals.unrouted, "failed_connections": stream.failed_connections,
-            "unread_bytes": stream.unread_bytes,
+            "unread_bytes": stream.unread_bytes, "failed_checkpoints": stream.failed_checkpoints,
             "summaries": summaries.map(|(name, stats)| summary_json(name, stats)).collect::<Vec<_>>(),
             "chains": chains(stream).map(chains_json).collect::<Vec<_>>(),
         }));
@@ -293,6 +295,7 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
     put_count(&mut line, totals.held, "far ahead and held for the next run");
     put_count(&mut line, totals.unrouted, "in no summary");
     put_count(&mut line, stream.failed_connections as u64, "connections failed");
+    put_count(&mut line, stream.failed_checkpoints, "checkpoints not written");
     put_count(&mut line, stream.unread_bytes, "bytes of an unfinished event left for the next run");
     write_line(line)?;
     for (name, stats) in stream.summaries.iter().zip(&stream.stats.summaries) {

@@ -71,6 +71,6 @@ pub use self::{
     list::List,
     row::fixed_value,
     schema::{Column, Form, Row, Schema},
-    time::{unix_ms, unix_ms_or_utc, utc},
+    time::{unix_ms, unix_ms_or_utc, utc, utc_of_ms},
     value::Value,
 };

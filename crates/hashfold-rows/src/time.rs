@@ -17,6 +17,17 @@ pub fn utc(seconds: u64) -> String {
     String::from_utf8(text).expect("times are written in ASCII")
 }
 
+/// `2026-01-31T12:00:00Z`, or `2026-01-31T12:00:00.250Z`, from milliseconds since 1970.
+pub fn utc_of_ms(ms: i64) -> String {
+    let mut text = Vec::new();
+    match ms.rem_euclid(1000) {
+        0 => put_timestamp(ms.div_euclid(1000), Unit::Second, &mut text),
+        _ => put_timestamp(ms, Unit::Millisecond, &mut text),
+    }
+    text.push(b'Z');
+    String::from_utf8(text).expect("times are written in ASCII")
+}
+
 /// Appends a time without its time zone: `2026-01-31T12:00:00.000`.
 pub(crate) fn put_timestamp(count: i64, unit: Unit, out: &mut Vec<u8>) {
     let seconds = count.div_euclid(unit.per_second());

@@ -2,14 +2,14 @@
 
 use crate::{
     chains::TIME,
-    output::{provenance, publish, time},
+    output::{provenance, publish, run_name},
 };
 use hashfold::{
     Env, Result,
     pipeline::{ChainDump, Chains, DumpSink, Field, FieldKind, Value, chain_touches},
     run::{Run as _, VALUE_BYTES_MAX},
 };
-use hashfold_rows::{Column, KeyType, Kind, Schema, write_json_bytes};
+use hashfold_rows::{Column, KeyType, Kind, Schema, utc_of_ms, write_json_bytes};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -27,8 +27,8 @@ pub(crate) struct DumpStore {
     /// Names of the channel fields.
     channel: Vec<String>,
     env: Env,
-    /// Whether dumps can come again that were published before a crash.
-    continues: bool,
+    /// Id of the run, and of those that it continues.
+    run: u64,
 }
 
 impl DumpStore {
@@ -38,7 +38,7 @@ impl DumpStore {
         chains: &Chains,
         fields: &[Field],
         env: Env,
-        continues: bool,
+        run: u64,
     ) -> DumpStore {
         let user = &fields[chains.user];
         let columns = vec![Column { name: TOUCHES.into(), kind: Kind::Json }];
@@ -47,7 +47,7 @@ impl DumpStore {
             schema.key_type = KeyType::Int64;
         }
         let channel = chains.channel.iter().map(|field| fields[*field].name.clone()).collect();
-        DumpStore { folder, schema, channel, env, continues }
+        DumpStore { folder, schema, channel, env, run }
     }
 
     /// Writes touches: `[{"time":"2026-11-26T10:00:00Z","channel":"ads"}]`. If that is longer than a value can be, without the
@@ -71,7 +71,7 @@ impl DumpStore {
             if i > 0 {
                 out.push(b',');
             }
-            out.extend_from_slice(format!("{{\"{TIME}\":\"{}\"", time(*time_ms)).as_bytes());
+            out.extend_from_slice(format!("{{\"{TIME}\":\"{}\"", utc_of_ms(*time_ms)).as_bytes());
             for (name, value) in self.channel.iter().zip(channel) {
                 out.push(b',');
                 write_json_bytes(name.as_bytes(), out);
@@ -94,16 +94,16 @@ impl DumpSink for DumpStore {
         let stats = dump.stats();
         let own = json!({
             "chains": dump.name(), "at_ms": dump.at_ms(), "touches": stats.touches,
-            "conversions": stats.conversions, "late": stats.late,
+            "conversions": stats.conversions, "late": stats.late, "run": run_name(self.run),
         });
         let attributes = vec![
             (Schema::ATTRIBUTE.into(), self.schema.to_json()),
             (DUMP.into(), own.to_string().into_bytes()),
         ];
-        let notes = vec![("chains", dump.name().to_owned()), ("at", time(dump.at_ms()))];
+        let notes = vec![("chains", dump.name().to_owned()), ("at", utc_of_ms(dump.at_ms()))];
         let facts = (attributes, provenance(notes));
         let mut value = Vec::new();
-        publish(&self.env, &self.folder, self.continues, facts, &mut |batch| {
+        publish(&self.env, &self.folder, facts, &mut |batch| {
             while dump.advance()? {
                 let entry = dump.entry();
                 self.write(entry.value.unwrap_or_default(), &mut value)?;

@@ -58,10 +58,18 @@ impl JsonParser {
         let seed =
             Seed { node: &self.root, is_root: true, events, time_ms: &time_ms, reason: &reason };
         let parsed = seed.deserialize(&mut parser).and_then(|()| parser.end());
-        parsed.map_err(|_| reason.get())?;
+        parsed.map_err(|error| match is_out_of_range(&error) {
+            true => scalar::NO_FLOAT,
+            false => reason.get(),
+        })?;
         events.end(time_ms.get().ok_or(scalar::NO_TIME)?);
         Ok(())
     }
+}
+
+/// Whether the error is a number beyond all floats, such as 1e400, which serde_json tells only by its message.
+fn is_out_of_range(error: &serde_json::Error) -> bool {
+    error.to_string().starts_with("number out of range")
 }
 
 impl Node {
@@ -103,9 +111,13 @@ impl<'a> Plain<'a> {
     /// Returns the value of a field. A number in a field of text is the text that it has in JSON, which is put into `text`.
     fn value(self, kind: FieldKind, text: &'a mut String) -> Result<Value<'a>, &'static str> {
         match (self, kind) {
-            (Plain::Null, _) => return Ok(Value::Null),
+            (Plain::Null | Plain::Text(b""), _) => return Ok(Value::Null),
             (Plain::Text(text), FieldKind::Text) => return Ok(Value::Text(text)),
             (Plain::Int(value), FieldKind::Int) => return Ok(Value::Int(value)),
+            // JSON has one kind of numbers: 7.0 is the integer 7.
+            (Plain::Float(value), FieldKind::Int) => {
+                return scalar::whole(value).map(Value::Int).ok_or(scalar::NO_INT);
+            }
             (_, FieldKind::Int) => return Err(scalar::NO_INT),
             (Plain::Text(_), FieldKind::Float) => return Err(scalar::NO_FLOAT),
             (Plain::Int(value), FieldKind::Float) => return Ok(Value::Float(value as f64)),
@@ -129,7 +141,10 @@ impl<'a> Plain<'a> {
             Plain::Text(text) => scalar::time_of_text(format, text),
             Plain::Int(value) => scalar::time_of_int(format, value),
             Plain::Large(value) => scalar::time_of_float(format, value as f64),
-            Plain::Float(value) => scalar::time_of_float(format, value),
+            Plain::Float(value) => match scalar::whole(value) {
+                Some(whole) => scalar::time_of_int(format, whole),
+                None => scalar::time_of_float(format, value),
+            },
         }
     }
 }
@@ -171,8 +186,8 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         if !self.node.fields.is_empty() || self.node.time.is_some() {
-            self.reason.set(scalar::NO_TEXT);
-            return Err(A::Error::custom(scalar::NO_TEXT));
+            self.reason.set(scalar::NO_VALUE);
+            return Err(A::Error::custom(scalar::NO_VALUE));
         }
         while let Some(place) = map.next_key_seed(Name(self.node))? {
             let Some(place) = place else {
@@ -194,7 +209,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         if self.is_root || !self.node.fields.is_empty() || self.node.time.is_some() {
-            self.reason.set(if self.is_root { NO_OBJECT } else { scalar::NO_TEXT });
+            self.reason.set(if self.is_root { NO_OBJECT } else { scalar::NO_VALUE });
             return Err(A::Error::custom("a list"));
         }
         while list.next_element::<IgnoredAny>()?.is_some() {}

@@ -15,6 +15,8 @@ mod chain_tests;
 mod chains;
 mod checkpoint;
 pub mod config;
+#[cfg(test)]
+mod continued_tests;
 mod csv;
 mod dump;
 mod duration;
@@ -46,6 +48,6 @@ pub use self::{
     error::SummarizeError,
     json::JsonParser,
     parse::FrameParser,
-    report::SourceReport,
+    report::Report,
     run::{Run, StreamStats},
 };

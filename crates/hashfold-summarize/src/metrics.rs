@@ -1,6 +1,6 @@
 //! The figures of a run in the text format of Prometheus, for a file and for a port.
 
-use crate::{report::SourceReport, run::StreamStats};
+use crate::{report::Report, run::StreamStats};
 use hashfold::pipeline::{ChainsStats, SummaryStats};
 use std::{
     fmt::{Display, Write as _},
@@ -118,9 +118,11 @@ fn totals(text: &mut Text, streams: &[StreamStats]) {
     add("unread_bytes", Gauge, help, |it| it.unread_bytes);
     let help = "Files and standard input that cannot be read any further.";
     add("sources_failed_total", Counter, help, |it| {
-        let is_failed = |report: &&Arc<SourceReport>| matches!(***report, SourceReport::Failed(_));
+        let is_failed = |report: &&Arc<Report>| matches!(***report, Report::Failed(_));
         it.reports.iter().filter(is_failed).count() as u64
     });
+    let help = "Checkpoints that could not be written.";
+    add("checkpoints_failed_total", Counter, help, |it| it.failed_checkpoints);
 }
 
 fn summaries(text: &mut Text, streams: &[StreamStats]) {

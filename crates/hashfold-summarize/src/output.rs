@@ -2,21 +2,28 @@
 
 use crate::rows::Layout;
 use hashfold::{
-    Env, Error, ErrorKind, ReadOptions, Result, Seed, Store, StoreOptions, Table, TableBuilder,
-    TableOptions,
+    Env, Error, ErrorClass, ErrorKind, ReadOptions, Result, Seed, Store, StoreOptions, Table,
+    TableBuilder, TableOptions,
     pipeline::{Sink, Window},
     run::{SortOptions, VecRun},
-    store::{Attributes, Batch, Pointer, UpdateMode, VersionFacts, VersionName},
+    store::{Attributes, Batch, Pointer, StoreWriter, UpdateMode, VersionFacts},
     work::Watch,
 };
-use hashfold_rows::{Schema, utc};
+use hashfold_rows::{Schema, utc_of_ms};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// Memory for sorting a window, in bytes.
 const SORT_BYTES: usize = 64 << 20;
 /// Name of the attribute of a table or version that has the window.
 const WINDOW: &str = "window";
+/// Time for which another process can write to a store, or to the folder of a table, until the run ends with an error.
+const BUSY_MAX: Duration = Duration::from_secs(60);
+/// Time between two attempts to write.
+const BUSY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Writes each window as a table, whose folder has the name of the window's start.
 #[derive(Debug)]
@@ -25,8 +32,8 @@ pub(crate) struct TableSink {
     pub(crate) folder: PathBuf,
     pub(crate) layout: Layout,
     pub(crate) env: Env,
-    /// Whether windows can come again that were written before a crash.
-    pub(crate) continues: bool,
+    /// Id of the run, and of those that it continues.
+    pub(crate) run: u64,
 }
 
 /// Publishes each window as a version of a store.
@@ -36,33 +43,28 @@ pub(crate) struct StoreSink {
     pub(crate) folder: PathBuf,
     pub(crate) layout: Layout,
     pub(crate) env: Env,
-    /// Whether windows can come again that were published before a crash.
-    pub(crate) continues: bool,
+    /// Id of the run, and of those that it continues.
+    pub(crate) run: u64,
 }
 
 /// Returns the name of a window: `2026-11-27T01-00-00Z`, with milliseconds if they are not 0, or `all`.
 pub(crate) fn window_name(span: Option<(i64, i64)>) -> String {
-    let Some((start, _)) = span else { return "all".into() };
-    let name = time(start).replace(':', "-");
-    if start < 0 { format!("before-1970-{}", start.unsigned_abs()) } else { name }
+    span.map_or_else(|| "all".into(), |(start, _)| utc_of_ms(start).replace(':', "-"))
 }
 
-/// Returns a time as in RFC 3339; times before 1970 are those of 1970.
-pub(crate) fn time(time_ms: i64) -> String {
-    let time_ms = time_ms.max(0).unsigned_abs();
-    let text = utc(time_ms / 1000);
-    match time_ms % 1000 {
-        0 => text,
-        ms => format!("{}.{ms:03}Z", text.trim_end_matches('Z')),
-    }
+/// Returns the id of a run as it is in attributes.
+pub(crate) fn run_name(run: u64) -> String {
+    format!("{run:016x}")
 }
 
-fn attributes(layout: &Layout, window: &Window<'_>) -> Attributes {
+/// Returns the attributes of a window. The last one says which one it is, and of which run.
+fn attributes(layout: &Layout, window: &Window<'_>, run: u64) -> Attributes {
     let span = window.span();
     let window = json!({
         "summary": window.summary().name,
         "start_ms": span.map(|(start, _)| start),
         "end_ms": span.map(|(_, end)| end),
+        "run": run_name(run),
     });
     vec![
         (Schema::ATTRIBUTE.into(), layout.schema.to_json()),
@@ -70,33 +72,61 @@ fn attributes(layout: &Layout, window: &Window<'_>) -> Attributes {
     ]
 }
 
+/// Calls `open` again while another process writes there, for a minute.
+fn while_busy<T>(env: &Env, mut open: impl FnMut() -> Result<T>) -> Result<T> {
+    let end = env.clock.now() + BUSY_MAX;
+    loop {
+        match open() {
+            Err(error) if error.class() == ErrorClass::Busy && env.clock.now() < end => {
+                env.clock.sleep(BUSY_INTERVAL);
+            }
+            other => return other,
+        }
+    }
+}
+
 fn run(layout: &Layout, window: &Window<'_>, seed: Seed) -> Result<VecRun> {
     window.run(seed, &mut |group, outputs, key, value| layout.encode(group, outputs, key, value))
 }
 
 impl TableSink {
-    /// Begins the table of a window. After a crash, a window can come again, with the same entries, and is replaced. One of
-    /// another run stays: the name of the new one ends with a number then.
-    fn begin(&self, window: &Window<'_>) -> Result<TableBuilder> {
+    /// Begins the table of a window; `None` if it is there, since a crash came after it. One of another run stays: the name of
+    /// the new one ends with a number then.
+    fn begin(&self, window: &Window<'_>) -> Result<Option<TableBuilder>> {
         let name = window_name(window.span());
-        let options = TableOptions::new()
-            .env(self.env.clone())
-            .replace(self.continues)
-            .attributes(attributes(&self.layout, window));
+        let attributes = attributes(&self.layout, window, self.run);
+        let own = attributes.last().cloned();
+        let options = TableOptions::new().env(self.env.clone()).attributes(attributes);
         let (mut folder, mut number) = (self.folder.join(&name), 1);
         loop {
-            match TableBuilder::with(&folder, options.clone()) {
-                Err(error) if matches!(error.kind(), ErrorKind::Exists) => number += 1,
-                builder => return builder,
+            match while_busy(&self.env, || TableBuilder::with(&folder, options.clone())) {
+                Err(error) if matches!(error.kind(), ErrorKind::Exists) => {
+                    if self.is_own(&folder, own.as_ref())? {
+                        return Ok(None);
+                    }
+                }
+                // A damaged table is found by `hashfold verify`.
+                Err(error) if error.class() == ErrorClass::Damage => {}
+                builder => return builder.map(Some),
             }
+            number += 1;
             folder = self.folder.join(format!("{name}-{number}"));
+        }
+    }
+
+    /// Whether the table in a folder has an attribute.
+    fn is_own(&self, folder: &Path, own: Option<&(String, Vec<u8>)>) -> Result<bool> {
+        match Table::open_with(folder, &ReadOptions::new().env(self.env.clone())) {
+            Ok(table) => Ok(own.is_some_and(|(name, of)| table.attribute(name) == Some(of))),
+            Err(error) if error.class() == ErrorClass::Damage => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }
 
 impl Sink for TableSink {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
-        let builder = self.begin(window)?;
+        let Some(builder) = self.begin(window)? else { return Ok(()) };
         let mut run = run(&self.layout, window, builder.seed())?;
         builder.build(&mut run, &Watch::default())?;
         Ok(())
@@ -119,13 +149,13 @@ pub(crate) fn check_new(env: &Env, folder: &Path) -> Result<()> {
 
 impl Sink for StoreSink {
     fn window(&mut self, window: &Window<'_>) -> Result<()> {
-        let attributes = attributes(&self.layout, window);
+        let attributes = attributes(&self.layout, window, self.run);
         let mut notes = vec![("summary", window.summary().name.clone())];
         if let Some((start, end)) = window.span() {
-            notes.extend([("start", time(start)), ("end", time(end))]);
+            notes.extend([("start", utc_of_ms(start)), ("end", utc_of_ms(end))]);
         }
         let facts = (attributes, provenance(notes));
-        publish(&self.env, &self.folder, self.continues, facts, &mut |batch| {
+        publish(&self.env, &self.folder, facts, &mut |batch| {
             batch.push_run(&mut run(&self.layout, window, Seed(0))?)
         })
     }
@@ -137,27 +167,18 @@ pub(crate) fn provenance(notes: Vec<(&str, String)>) -> Attributes {
 }
 
 /// Publishes a version of a store with the entries that `fill` puts into a batch, and no others. The last attribute says what
-/// the version is of: if `continues`, and there is a version with this attribute, no other is made; it is published if a
-/// crash came before that.
+/// the version is of, and of which run: if there is a version with this attribute, no other is made; it is published if a crash
+/// came before that.
 pub(crate) fn publish(
     env: &Env,
     folder: &Path,
-    continues: bool,
     (attributes, provenance): (Attributes, Attributes),
     fill: &mut dyn FnMut(&mut Batch) -> Result<()>,
 ) -> Result<()> {
     let options = StoreOptions::new().env(env.clone()).chunks(1).attributes(attributes.clone());
-    let store = Store::open_or_create_with(folder, options)?;
-    let mut writer = store.writer()?;
-    let own = attributes.last();
-    let is_own = |name: &VersionName| {
-        // A damaged version is found by `hashfold verify`.
-        let info = writer.version(name.number);
-        info.is_ok_and(|info| info.attributes.iter().any(|attribute| Some(attribute) == own))
-    };
-    if let Some(VersionName { number, .. }) =
-        writer.pointer().versions.iter().find(|name| continues && is_own(name)).copied()
-    {
+    let store = while_busy(env, || Store::open_or_create_with(folder, options.clone()))?;
+    let mut writer = while_busy(env, || store.writer())?;
+    if let Some(number) = version_with(&writer, attributes.last())? {
         let Pointer { current, published, bad, .. } = writer.pointer();
         let was_current =
             *current == Some(number) || published.contains(&number) || bad.contains(&number);
@@ -175,4 +196,20 @@ pub(crate) fn publish(
     };
     let version = writer.write(batch, UpdateMode::Replace, facts, &Watch::default())?;
     writer.publish(version.name.number)
+}
+
+/// Returns the number of the version that has an attribute, if there is one.
+fn version_with(writer: &StoreWriter, own: Option<&(String, Vec<u8>)>) -> Result<Option<u64>> {
+    let versions = &writer.pointer().versions;
+    for number in versions.iter().map(|name| name.number) {
+        match writer.version(number) {
+            Ok(info) if info.attributes.iter().any(|one| Some(one) == own) => {
+                return Ok(Some(number));
+            }
+            // A damaged version is found by `hashfold verify`.
+            Err(error) if error.class() != ErrorClass::Damage => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(None)
 }

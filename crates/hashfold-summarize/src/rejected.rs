@@ -4,7 +4,7 @@ use hashfold::{Error, Place, Result, pipeline::RejectedSink};
 use hashfold_rows::write_json_bytes;
 use std::{
     fs::{self, File, OpenOptions},
-    io::Write as _,
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -17,11 +17,20 @@ pub(crate) struct RejectedFile {
 }
 
 impl RejectedFile {
-    /// Opens the file, or creates it and its folder.
+    /// Opens the file, or creates it and its folder. A last line that a crash has cut short is ended.
     pub(crate) fn open(path: PathBuf) -> Result<RejectedFile> {
         let open = || {
             path.parent().map_or(Ok(()), fs::create_dir_all)?;
-            OpenOptions::new().create(true).append(true).open(&path)
+            let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path)?;
+            if file.metadata()?.len() > 0 {
+                let mut last = [0];
+                file.seek(SeekFrom::End(-1))?;
+                file.read_exact(&mut last)?;
+                if last != *b"\n" {
+                    file.write_all(b"\n")?;
+                }
+            }
+            Ok(file)
         };
         let file = open().map_err(|error| failed("open", &path, error))?;
         Ok(RejectedFile { path, file, line: Vec::new() })

@@ -1,4 +1,4 @@
-//! What a run says about its sources while it goes on.
+//! What a run says about its streams while it goes on.
 
 use crate::error::SummarizeError;
 use std::{
@@ -7,11 +7,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// What happened to a source.
+/// What happened to a stream.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum SourceReport {
-    /// The source cannot be read any further. Others go on.
+pub enum Report {
+    /// A source cannot be read any further. Others go on.
     Failed(SummarizeError),
     /// The file is another one than the checkpoint was made with, such as after a rotation, and is read from its beginning.
     Replaced {
@@ -20,33 +20,40 @@ pub enum SourceReport {
         /// Number of bytes that were read of the file before.
         offset: u64,
     },
+    /// A checkpoint cannot be written. The run goes on, and tries again after the next interval.
+    Unsaved(SummarizeError),
 }
 
-impl fmt::Display for SourceReport {
+impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SourceReport::Failed(error) => write!(f, "{error}; other sources go on"),
-            SourceReport::Replaced { file, offset } => write!(
+            Report::Failed(error) => write!(f, "{error}; other sources go on"),
+            Report::Replaced { file, offset } => write!(
                 f,
                 "{} is another file than that of the checkpoint, which was read up to byte {offset}: it is read from its \
                  beginning; what came after that byte in the other one is not read",
                 file.display()
             ),
+            Report::Unsaved(error) => write!(
+                f,
+                "no checkpoint: {error}; the run goes on and tries again. If it is killed before, the next one continues \
+                 from the checkpoint before"
+            ),
         }
     }
 }
 
-/// The reports of the sources of a stream, in their order.
+/// The reports of a stream, in their order.
 #[derive(Debug, Default)]
-pub(crate) struct Reports(Mutex<Vec<Arc<SourceReport>>>);
+pub(crate) struct Reports(Mutex<Vec<Arc<Report>>>);
 
 impl Reports {
-    pub(crate) fn add(&self, report: SourceReport) {
+    pub(crate) fn add(&self, report: Report) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(report));
     }
 
     /// Returns all reports so far.
-    pub(crate) fn all(&self) -> Vec<Arc<SourceReport>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Report>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -8,13 +8,14 @@ use crate::{
     parse::FrameParser,
     publisher::Publisher,
     rejected::RejectedFile,
-    report::{Reports, SourceReport},
+    report::{Report, Reports},
     sinks::Place,
     source::{End, OpenFile, Source},
     tcp::{self, Connections},
 };
 use hashfold::{
     Env,
+    io::{Lock, create_durable_folder},
     pipeline::{
         Checkpoint, Input, Parser, Pipeline, PipelineOptions, Position, RejectedSink, SourceId,
         Stats, Summary,
@@ -22,8 +23,8 @@ use hashfold::{
     work::MemoryBudget,
 };
 use std::{
-    io,
-    net::SocketAddr,
+    fs, io, mem,
+    net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -56,8 +57,10 @@ pub struct StreamStats {
     pub failed_connections: usize,
     /// Bytes at the ends of files that are left for the next run: of an event without its end, in a run with checkpoints.
     pub unread_bytes: u64,
-    /// What happened to its sources, in order.
-    pub reports: Vec<Arc<SourceReport>>,
+    /// Checkpoints that could not be written, while the run went on.
+    pub failed_checkpoints: u64,
+    /// What happened to it, in order.
+    pub reports: Vec<Arc<Report>>,
 }
 
 /// A run of all streams. [`Run::wait`] returns when it ends.
@@ -71,6 +74,8 @@ pub struct Run {
     halt: Arc<AtomicBool>,
     checkpoint_ms: u64,
     publisher: Publisher,
+    /// The lock of the folder of checkpoints.
+    _lock: Option<Box<dyn Lock>>,
     /// Whether the run goes on when all files are read, until it is to stop.
     follows: bool,
 }
@@ -81,38 +86,66 @@ struct Lane {
     stream: Stream,
     pipeline: Pipeline,
     connections: Arc<Connections>,
+    /// The listeners, until their threads start.
+    listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
     checkpoint: Option<PathBuf>,
     /// Whether the stream continues from a checkpoint.
     continues: bool,
-    threads: Vec<JoinHandle<()>>,
+    /// The positions in its files to start from.
+    positions: Vec<Position>,
+    /// The threads of addresses.
+    accepting: Vec<JoinHandle<()>>,
+    /// The thread of all files.
+    reader: Option<JoinHandle<()>>,
     /// Threads of files that have not ended.
     reading: Arc<AtomicUsize>,
     /// Bytes at the ends of files that are left for the next run.
     unread_bytes: Arc<AtomicU64>,
     reports: Arc<Reports>,
+    failed_checkpoints: AtomicU64,
+    /// Whether the last checkpoint could not be written.
+    is_unsaved: AtomicBool,
     on_failure: OnSourceFailure,
     /// The first failure of a source, if that ends the run.
     failure: Arc<Mutex<Option<SummarizeError>>>,
+}
+
+/// Why a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// All files are read.
+    Done,
+    /// The user wants it to stop.
+    Stopped,
+    /// A stream has failed, perhaps another one.
+    Failed,
 }
 
 impl Run {
     /// Starts all streams. The run stops when `stop` is set.
     ///
     /// # Errors
-    /// A folder, an address or a checkpoint cannot be used.
+    /// A folder, an address or a checkpoint cannot be used, or another run has the folder of checkpoints.
     pub fn start(config: &Config, env: &Env, stop: Arc<AtomicBool>) -> Result<Run, SummarizeError> {
-        if let Some(folder) = &config.checkpoints {
-            env.disk.create_folder(folder)?;
-        }
-        let (mut lanes, halt) = (Vec::new(), Arc::<AtomicBool>::default());
+        let lock = match &config.checkpoints {
+            None => None,
+            Some(folder) => {
+                create_durable_folder(env.disk.as_ref(), folder)?;
+                Some(env.disk.lock(folder)?)
+            }
+        };
+        let halt = Arc::<AtomicBool>::default();
         let memory = config.memory.map_or_else(MemoryBudget::unlimited, MemoryBudget::new);
         // Before the first event, so that a run that cannot publish has no results.
         let mut publisher = Publisher::start(config, env, &memory)?;
-        for stream in &config.streams {
-            let lane = Lane::start((config, &memory), stream, env, &halt);
-            lanes.push(lane.inspect_err(|_| halt.store(true, Ordering::Relaxed))?);
-        }
+        let prepare = |stream| Lane::prepare((config, &memory), stream, env, &halt);
+        let mut lanes = config.streams.iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
+        // A run that is killed before its next checkpoint has its id and its positions then. Only now, since a run that does not
+        // start leaves none.
+        lanes.iter().filter(|lane| !lane.continues).try_for_each(|lane| lane.save(env))?;
+        let begun = lanes.iter_mut().try_for_each(|lane| lane.begin(&halt));
+        begun.inspect_err(|_| halt.store(true, Ordering::Relaxed))?;
         let stats: Vec<StreamStats> = lanes.iter().map(Lane::stats).collect();
         publisher.publish_now(&stats);
         Ok(Run {
@@ -122,6 +155,7 @@ impl Run {
             halt,
             checkpoint_ms: config.checkpoint_ms,
             publisher,
+            _lock: lock,
             follows: false,
         })
     }
@@ -156,18 +190,24 @@ impl Run {
     /// failed, leave their open windows in them instead.
     ///
     /// # Errors
-    /// The first error of a pipeline. Those of sources are in the figures, unless the configuration says that they end the run.
+    /// The first error of a pipeline, which ends the run. With checkpoints, all other streams save theirs. Those of sources are in
+    /// the figures, unless the configuration says that they end the run.
     pub fn wait(
         mut self,
         tick: &mut dyn FnMut(&[StreamStats]),
     ) -> Result<Vec<StreamStats>, SummarizeError> {
         let mut last = Vec::new();
-        let ended: Result<Vec<_>, _> = self.watch(tick, &mut last).and_then(|()| {
-            let is_stopped = self.stop.load(Ordering::Relaxed);
-            self.halt.store(true, Ordering::Relaxed);
-            let lanes = std::mem::take(&mut self.lanes);
-            lanes.into_iter().map(|lane| lane.end(&self.env, is_stopped)).collect()
-        });
+        let watched = self.watch(tick, &mut last);
+        self.halt.store(true, Ordering::Relaxed);
+        let cause = match &watched {
+            Err(_) => Cause::Failed,
+            Ok(()) if self.stop.load(Ordering::Relaxed) => Cause::Stopped,
+            Ok(()) => Cause::Done,
+        };
+        // All of them, whatever happens to one.
+        let lanes = mem::take(&mut self.lanes);
+        let ended: Vec<_> = lanes.into_iter().map(|lane| lane.end(&self.env, cause)).collect();
+        let ended = watched.and_then(|()| ended.into_iter().collect::<Result<Vec<_>, _>>());
         // After an error, those before it.
         self.publisher.publish_now(ended.as_ref().unwrap_or(&last));
         ended
@@ -193,7 +233,7 @@ impl Run {
                 return Ok(());
             }
             if self.env.clock.now() >= next {
-                self.lanes.iter().try_for_each(|lane| lane.save(&self.env))?;
+                self.lanes.iter().try_for_each(|lane| lane.try_to_save(&self.env))?;
                 next = self.env.clock.now() + interval;
             }
             if self.env.clock.now() >= next_idle {
@@ -213,7 +253,8 @@ impl Drop for Run {
 }
 
 impl Lane {
-    fn start(
+    /// Makes the pipeline of a stream, and binds its addresses. Nothing is read yet.
+    fn prepare(
         (config, memory): (&Config, &MemoryBudget),
         stream: &Stream,
         env: &Env,
@@ -229,46 +270,45 @@ impl Lane {
         };
         let continues = state.is_some();
         let positions = state.as_ref().map_or(&[][..], Checkpoint::positions).to_vec();
+        let listeners = stream.listen.iter().map(|address| tcp::listen(*address));
+        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
         let pipeline = pipeline((config, memory), stream, env, state)?;
         let connections = Arc::new(Connections::new(stream, pipeline.input(), stop));
-        let mut lane = Lane {
+        let address = |(listener, asked): (&TcpListener, &SocketAddr)| {
+            listener.local_addr().unwrap_or(*asked)
+        };
+        let addresses = listeners.iter().zip(&stream.listen).map(address).collect();
+        Ok(Lane {
             stream: stream.clone(),
             pipeline,
             connections,
-            addresses: Vec::new(),
+            listeners,
+            addresses,
             checkpoint: path,
+            positions,
             continues,
-            threads: Vec::new(),
+            accepting: Vec::new(),
+            reader: None,
             reading: Arc::default(),
             unread_bytes: Arc::default(),
             reports: Arc::default(),
+            failed_checkpoints: AtomicU64::new(0),
+            is_unsaved: AtomicBool::new(false),
             on_failure: config.on_source_failure,
             failure: Arc::default(),
-        };
-        if !continues {
-            // A run that is killed before its next checkpoint knows then what it has published.
-            lane.save(env)?;
-        }
-        lane.listen()?;
-        lane.read_files(positions, stop)?;
-        Ok(lane)
+        })
     }
 
-    fn listen(&mut self) -> Result<(), SummarizeError> {
-        for address in self.stream.listen.clone() {
-            let listener = tcp::listen(address)?;
-            self.addresses.push(listener.local_addr().unwrap_or(address));
+    /// Starts the threads that read.
+    fn begin(&mut self, stop: &Arc<AtomicBool>) -> Result<(), SummarizeError> {
+        for listener in mem::take(&mut self.listeners) {
             let shared = self.connections.clone();
-            self.spawn(move || tcp::accept(listener, &shared))?;
+            self.accepting.push(self.spawn(move || tcp::accept(listener, &shared))?);
         }
-        Ok(())
+        self.read_files(stop)
     }
 
-    fn read_files(
-        &mut self,
-        positions: Vec<Position>,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<(), SummarizeError> {
+    fn read_files(&mut self, stop: &Arc<AtomicBool>) -> Result<(), SummarizeError> {
         if self.stream.files.is_empty() {
             return Ok(());
         }
@@ -277,7 +317,7 @@ impl Lane {
             // The next run reads the rest of an event, if there is one.
             ending: if self.checkpoint.is_some() { Ending::Left } else { Ending::Event },
             input: self.pipeline.input(),
-            positions,
+            positions: mem::take(&mut self.positions),
             stop: stop.clone(),
             reports: self.reports.clone(),
             on_failure: self.on_failure,
@@ -285,7 +325,7 @@ impl Lane {
         let (reading, failure) = (self.reading.clone(), self.failure.clone());
         let unread_bytes = self.unread_bytes.clone();
         reading.fetch_add(1, Ordering::SeqCst);
-        self.spawn(move || {
+        let reader = self.spawn(move || {
             match files.read() {
                 Ok(unread) => unread_bytes.store(unread, Ordering::Relaxed),
                 Err(error) => {
@@ -293,18 +333,22 @@ impl Lane {
                 }
             }
             reading.fetch_sub(1, Ordering::SeqCst);
-        })
+        });
+        self.reader = Some(reader?);
+        Ok(())
     }
 
-    fn spawn(&mut self, work: impl FnOnce() + Send + 'static) -> Result<(), SummarizeError> {
+    fn spawn(
+        &self,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<JoinHandle<()>, SummarizeError> {
         let thread = thread::Builder::new().name("hashfold-source".into()).spawn(work);
         let failed = |source| SummarizeError::Io {
             place: format!("stream \"{}\"", self.stream.name),
             action: "start a thread",
             source,
         };
-        self.threads.push(thread.map_err(failed)?);
-        Ok(())
+        thread.map_err(failed)
     }
 
     fn check(&self) -> Result<(), SummarizeError> {
@@ -335,6 +379,7 @@ impl Lane {
             connections: self.connections.open.load(Ordering::Relaxed),
             failed_connections: self.connections.failed.load(Ordering::Relaxed),
             unread_bytes: self.unread_bytes.load(Ordering::Relaxed),
+            failed_checkpoints: self.failed_checkpoints.load(Ordering::Relaxed),
             reports: self.reports.all(),
         }
     }
@@ -355,18 +400,38 @@ impl Lane {
         Ok(())
     }
 
-    fn end(mut self, env: &Env, is_stopped: bool) -> Result<StreamStats, SummarizeError> {
-        let is_waiting = self.stream.files.iter().any(Option::is_none) && is_stopped;
-        for thread in self.threads.drain(..) {
-            // A thread that waits for standard input ends with the process.
-            if !is_waiting {
-                let _ = thread.join();
-            }
+    /// Writes a checkpoint while the run goes on. One that cannot be written is counted, and reported if the one before was
+    /// written.
+    fn try_to_save(&self, env: &Env) -> Result<(), SummarizeError> {
+        let Some(path) = &self.checkpoint else { return Ok(()) };
+        let checkpoint = self.pipeline.checkpoint()?;
+        let Err(error) = checkpoint::write(env, path, &checkpoint) else {
+            self.is_unsaved.store(false, Ordering::Relaxed);
+            return Ok(());
+        };
+        self.failed_checkpoints.fetch_add(1, Ordering::Relaxed);
+        if !self.is_unsaved.swap(true, Ordering::Relaxed) {
+            self.reports.add(Report::Unsaved(error.into()));
+        }
+        Ok(())
+    }
+
+    fn end(mut self, env: &Env, cause: Cause) -> Result<StreamStats, SummarizeError> {
+        for thread in self.accepting.drain(..) {
+            // A panic has ended only the connections of its address.
+            let _ = thread.join();
+        }
+        // A thread that waits for standard input, or for the other end of a pipe, ends with the process.
+        let is_waiting = cause != Cause::Done && self.stream.files.iter().any(can_wait);
+        if let Some(reader) = self.reader.take().filter(|_| !is_waiting) {
+            let _ = reader.join();
         }
         self.check()?;
-        let is_failed = |report: &Arc<SourceReport>| matches!(**report, SourceReport::Failed(_));
-        let goes_on = is_stopped || self.reports.all().iter().any(is_failed);
-        if !goes_on || self.checkpoint.is_none() {
+        let is_failed = |report: &Arc<Report>| matches!(**report, Report::Failed(_));
+        let goes_on = cause != Cause::Done || self.reports.all().iter().any(is_failed);
+        // Without checkpoints, a run that has failed is run again as a whole, and its results must not be in the way.
+        let is_useful = self.checkpoint.is_some() || cause != Cause::Failed;
+        if is_useful && (!goes_on || self.checkpoint.is_none()) {
             self.pipeline.end_windows()?;
         }
         self.save(env)?;
@@ -388,8 +453,14 @@ fn pipeline(
 ) -> Result<Pipeline, SummarizeError> {
     let parser = FrameParser::new(stream);
     let parsers = (0..stream.parsers).map(|_| -> Box<dyn Parser> { Box::new(parser.clone()) });
-    let place = Place { out: &config.out, env, continues: checkpoint.is_some() };
-    place.check(stream)?;
+    // A checkpoint of an older version has no id.
+    let kept = checkpoint.as_ref().and_then(Checkpoint::id);
+    let id = kept.unwrap_or_else(|| env.random.next_u64());
+    let place = Place { out: &config.out, env, run: id };
+    if checkpoint.is_none() {
+        place.check_new(stream)?;
+    }
+    place.prepare(stream)?;
     let rejected = match &config.rejected {
         None => None,
         Some(folder) => {
@@ -405,6 +476,7 @@ fn pipeline(
         idle_ms_max: stream.idle_ms_max,
         chains: place.chains(stream),
         sources: stream.files.len(),
+        id,
         checkpoint,
         rejected,
         memory: memory.clone(),
@@ -412,6 +484,11 @@ fn pipeline(
     };
     let sinks = place.sinks(&stream.summaries, &stream.fields);
     Ok(Pipeline::start(&stream.fields, parsers.collect(), sinks, options)?)
+}
+
+/// Whether reading a file can wait for another process: standard input, a pipe or a terminal.
+fn can_wait(file: &Option<PathBuf>) -> bool {
+    file.as_ref().is_none_or(|path| fs::metadata(path).is_ok_and(|facts| !facts.is_file()))
 }
 
 /// The files of a stream, and what reading them needs.
@@ -441,7 +518,7 @@ impl Files {
                 // All sources see the failure of a pipeline.
                 Err(error @ SummarizeError::Data(_)) => return Err(error),
                 Err(error) if self.on_failure == OnSourceFailure::Stop => return Err(error),
-                Err(error) => self.reports.add(SourceReport::Failed(error)),
+                Err(error) => self.reports.add(Report::Failed(error)),
             }
         }
         if has_others {
@@ -459,7 +536,7 @@ impl Files {
         let file = OpenFile::open(path, from)?;
         if file.is_replaced {
             let (file, offset) = (path.clone(), from.offset);
-            self.reports.add(SourceReport::Replaced { file, offset });
+            self.reports.add(Report::Replaced { file, offset });
             // For the next run, also if there is no event yet.
             self.input.push(self.input.batch()?, Some((number, Position::default())))?;
         }

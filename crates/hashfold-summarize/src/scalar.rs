@@ -7,9 +7,12 @@ use hashfold_rows::{unix_ms, unix_ms_or_utc};
 /// Why a field of numbers is wrong.
 pub(crate) const NO_INT: &str = "a field is no integer of 64 bits";
 pub(crate) const NO_FLOAT: &str = "a field is no finite number";
-pub(crate) const NO_TEXT: &str = "a field is no text";
+pub(crate) const NO_VALUE: &str = "a field is a list or an object";
 pub(crate) const NO_TIME: &str = "the time is missing or wrong";
 pub(crate) const NO_ZONE: &str = "the time has no zone, such as Z for UTC";
+
+/// Integers up to this, from 0, have each a float of 64 bits.
+const EXACT_MAX: f64 = (1_u64 << 53) as f64;
 
 /// Returns the value of a field from its text; empty text is null.
 pub(crate) fn of_text(kind: FieldKind, text: &[u8]) -> Result<Value<'_>, &'static str> {
@@ -23,6 +26,11 @@ pub(crate) fn of_text(kind: FieldKind, text: &[u8]) -> Result<Value<'_>, &'stati
 
 pub(crate) fn finite(value: Option<f64>) -> Option<f64> {
     value.filter(|value| value.is_finite())
+}
+
+/// Returns the integer that a float is, if it is one.
+pub(crate) fn whole(value: f64) -> Option<i64> {
+    (value.fract() == 0.0 && value.abs() <= EXACT_MAX).then_some(value as i64)
 }
 
 fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {

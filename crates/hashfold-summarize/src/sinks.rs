@@ -7,7 +7,8 @@ use crate::{
     rows::Layout,
 };
 use hashfold::{
-    Env, Result,
+    Env, Result, Store,
+    io::create_durable_folder,
     pipeline::{Attribution, Chains, DumpSink, Field, Sink, Summary},
 };
 use std::path::Path;
@@ -17,25 +18,41 @@ pub(crate) struct Place<'a> {
     /// Folder of all results.
     pub(crate) out: &'a Path,
     pub(crate) env: &'a Env,
-    /// Whether results can come again that were published before a crash.
-    pub(crate) continues: bool,
+    /// Id of the run, and of those that it continues.
+    pub(crate) run: u64,
 }
 
 impl Place<'_> {
     /// Refuses tables of another run that this one would replace, as far as their names are known before the first event:
     /// those of summaries without windows.
-    pub(crate) fn check(&self, stream: &Stream) -> Result<()> {
-        if self.continues {
-            return Ok(());
-        }
-        let of_chains = stream.chains.iter().flat_map(|(_, summaries)| summaries);
+    pub(crate) fn check_new(&self, stream: &Stream) -> Result<()> {
         let is_known = |(summary, output): &&(Summary, OutputKind)| {
             summary.window_ms.is_none() && *output == OutputKind::Table
         };
-        let mut known = stream.summaries.iter().chain(of_chains).filter(is_known);
+        let mut known = all_summaries(stream).filter(is_known);
         known.try_for_each(|(summary, _)| {
             check_new(self.env, &self.out.join(&summary.name).join(window_name(None)))
         })
+    }
+
+    /// Makes the folders of the results, and opens the stores that are there, so that a place that cannot be used is noticed
+    /// before the first event.
+    pub(crate) fn prepare(&self, stream: &Stream) -> Result<()> {
+        create_durable_folder(self.env.disk.as_ref(), self.out)?;
+        let tables = all_summaries(stream).filter(|(_, output)| *output == OutputKind::Table);
+        for (summary, _) in tables {
+            create_durable_folder(self.env.disk.as_ref(), &self.out.join(&summary.name))?;
+        }
+        let stores = all_summaries(stream).filter(|(_, output)| *output == OutputKind::Store);
+        let dumps = stream.chains.iter().filter(|(chains, _)| chains.dump_ms.is_some());
+        let dumps = dumps.map(|(chains, _)| &chains.name);
+        for name in stores.map(|(summary, _)| &summary.name).chain(dumps) {
+            match Store::open_in(self.env.clone(), self.out.join(name)) {
+                Err(error) if !error.is_absent() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Returns summaries of events with these fields, and their receivers.
@@ -46,11 +63,11 @@ impl Place<'_> {
     ) -> Vec<(Summary, Box<dyn Sink>)> {
         let sink = |(summary, output): &(Summary, OutputKind)| -> (Summary, Box<dyn Sink>) {
             let (folder, env) = (self.out.join(&summary.name), self.env.clone());
-            let continues = self.continues;
+            let run = self.run;
             let layout = Layout::new(summary, fields);
             let sink: Box<dyn Sink> = match output {
-                OutputKind::Table => Box::new(TableSink { folder, layout, env, continues }),
-                OutputKind::Store => Box::new(StoreSink { folder, layout, env, continues }),
+                OutputKind::Table => Box::new(TableSink { folder, layout, env, run }),
+                OutputKind::Store => Box::new(StoreSink { folder, layout, env, run }),
             };
             (summary.clone(), sink)
         };
@@ -62,7 +79,7 @@ impl Place<'_> {
         let fields = &stream.fields;
         let attribution = |(chains, summaries): &(Chains, Vec<(Summary, OutputKind)>)| {
             let folder = self.out.join(&chains.name);
-            let store = || DumpStore::new(folder, chains, fields, self.env.clone(), self.continues);
+            let store = || DumpStore::new(folder, chains, fields, self.env.clone(), self.run);
             Attribution {
                 chains: chains.clone(),
                 summaries: self.sinks(summaries, &chains.credit_fields(fields)),
@@ -71,4 +88,10 @@ impl Place<'_> {
         };
         stream.chains.iter().map(attribution).collect()
     }
+}
+
+/// Returns the summaries of a stream, those of its chains, too.
+fn all_summaries(stream: &Stream) -> impl Iterator<Item = &(Summary, OutputKind)> {
+    let of_chains = stream.chains.iter().flat_map(|(_, summaries)| summaries);
+    stream.summaries.iter().chain(of_chains)
 }

@@ -21,6 +21,8 @@ use std::{
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
+/// A buffer that is larger by this factor than what is needed, after a long event, is made smaller.
+const BUFFER_FACTOR_MAX: usize = 16;
 /// Events and bytes in a batch.
 const BATCH_EVENTS: usize = 256;
 const BATCH_BYTES: usize = 64 << 10;
@@ -171,6 +173,12 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
+    /// Returns the size of the buffer.
+    #[cfg(test)]
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Takes what is left when nothing more is read.
     pub(crate) fn finish(mut self) -> Result<(), SummarizeError> {
         self.take(true)?;
@@ -208,6 +216,9 @@ impl<'a> Source<'a> {
         let needed = self.end + READ_BYTES;
         if self.buffer.len() < needed {
             self.buffer.resize(needed.next_power_of_two(), 0);
+        } else if self.buffer.len() / BUFFER_FACTOR_MAX >= needed {
+            self.buffer.truncate(needed.next_power_of_two());
+            self.buffer.shrink_to_fit();
         }
         let read = from.read(&mut self.buffer[self.end..needed])?;
         if self.position.is_some() {

@@ -104,7 +104,7 @@ pub(crate) fn accept(listener: TcpListener, shared: &Arc<Connections>) {
     }
 }
 
-/// Starts the thread of a connection. One that the system refuses closes the connection.
+/// Starts the thread of a connection. One that the system refuses closes the connection, which has failed then.
 fn spawn(connection: TcpStream, shared: &Arc<Connections>) -> Option<JoinHandle<()>> {
     let own = shared.clone();
     own.open.fetch_add(1, Ordering::Relaxed);
@@ -117,6 +117,7 @@ fn spawn(connection: TcpStream, shared: &Arc<Connections>) -> Option<JoinHandle<
     let thread = thread::Builder::new().name("hashfold-tcp".into()).spawn(serve);
     if thread.is_err() {
         shared.open.fetch_sub(1, Ordering::Relaxed);
+        shared.failed.fetch_add(1, Ordering::Relaxed);
     }
     thread.ok()
 }

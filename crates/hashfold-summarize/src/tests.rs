@@ -1,7 +1,7 @@
 //! Framing, formats and whole runs, with good and with hostile bytes.
 
 use crate::{
-    Config, FrameParser, Run, SourceReport, StreamStats, SummarizeError,
+    Config, FrameParser, Report, Run, StreamStats, SummarizeError,
     config::{Framing, Stream},
     framing::{CUT_SHORT, Ending, Framer, Piece, TOO_LONG},
     syslog, tcp,
@@ -216,7 +216,7 @@ fn headers_of_syslog_messages_are_removed() {
     }
 }
 
-const CSV: &str = r#"
+pub(crate) const CSV: &str = r#"
 out = "out"
 [stream.v1]
 format = "csv"
@@ -248,7 +248,7 @@ columns = [
 ]
 "#;
 
-const JSON: &str = r#"
+pub(crate) const JSON: &str = r#"
 out = "out"
 rejected = "bad"
 [stream.v2]
@@ -266,11 +266,11 @@ group-by = ["city", "count"]
 columns = [{ name = "amount", sum = "amount" }]
 "#;
 
-fn config(text: &str, folder: &Path) -> Config {
+pub(crate) fn config(text: &str, folder: &Path) -> Config {
     Config::parse(text, "test.toml", folder).unwrap()
 }
 
-fn stream(text: &str) -> Stream {
+pub(crate) fn stream(text: &str) -> Stream {
     config(text, Path::new("")).streams.remove(0)
 }
 
@@ -338,6 +338,10 @@ fn json_events_are_parsed_or_rejected_with_a_reason() {
         good(&format!("\"user\":{{\"id\":{number}}}"), ["-", "-", "-", &user[..]]);
     }
     good(r#""amount":18446744073709551615"#, ["1.8446744073709552e19", "-", "-", "-"]);
+    // JSON has one kind of numbers, and empty text is null.
+    good(r#""count":-0,"amount":"""#, ["-", "-", "0", "-"]);
+    good(r#""count":7.0,"user":{"id":""}"#, ["-", "-", "7", "-"]);
+    good(r#""count":"","other":1e400"#, ["-", "-", "-", "-"]);
     let bad = |frame: &[u8], reason: &str| {
         let got = parse(&stream, frame).unwrap_err();
         assert!(got.contains(reason), "{}: {got}", String::from_utf8_lossy(frame));
@@ -351,8 +355,10 @@ fn json_events_are_parsed_or_rejected_with_a_reason() {
     bad(format!("{{{time},\"count\":1.5}}").as_bytes(), "integer");
     bad(format!("{{{time},\"count\":18446744073709551615}}").as_bytes(), "integer");
     bad(format!("{{{time},\"amount\":\"7\"}}").as_bytes(), "finite number");
-    bad(format!("{{{time},\"amount\":[7]}}").as_bytes(), "no text");
-    bad(format!("{{{time},\"user\":{{\"id\":{{}}}}}}").as_bytes(), "no text");
+    bad(format!("{{{time},\"amount\":[7]}}").as_bytes(), "list or an object");
+    bad(format!("{{{time},\"user\":{{\"id\":{{}}}}}}").as_bytes(), "list or an object");
+    bad(format!("{{{time},\"amount\":1e400}}").as_bytes(), "finite number");
+    bad(format!("{{{time},\"count\":1e300}}").as_bytes(), "integer");
     bad(b"{\"user\":{\"id\":\"\xff\"}}", "object");
 }
 
@@ -388,7 +394,7 @@ fn json_can_be_ten_thousand_deep() {
     }
 }
 
-fn run_all(config: &Config) -> Result<Vec<StreamStats>, SummarizeError> {
+pub(crate) fn run_all(config: &Config) -> Result<Vec<StreamStats>, SummarizeError> {
     Run::start(config, &Env::system(), Arc::default())?.wait(&mut |_| {})
 }
 
@@ -504,7 +510,7 @@ fn a_table_of_another_run_is_not_replaced() {
     assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
 }
 
-fn numbered(count: u64) -> String {
+pub(crate) fn numbered(count: u64) -> String {
     let mut text = String::new();
     for i in 0..count {
         writeln!(text, "{},user{},x,{i},{}", i * 10, i * i % 23, i % 7).unwrap();
@@ -513,7 +519,7 @@ fn numbered(count: u64) -> String {
 }
 
 /// All tables of a summary.
-fn tables(folder: &Path) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn tables(folder: &Path) -> BTreeMap<String, Vec<String>> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     entries.map(|e| (e.file_name().to_string_lossy().into_owned(), rows(&e.path()))).collect()
 }
@@ -555,7 +561,7 @@ fn files_are_summarised_exactly_once_over_restarts() {
 }
 
 /// Texts of what happened to the sources of the first stream.
-fn reports(stats: &[StreamStats]) -> Vec<String> {
+pub(crate) fn reports(stats: &[StreamStats]) -> Vec<String> {
     stats[0].reports.iter().map(|report| format!("{report}")).collect()
 }
 
@@ -613,7 +619,7 @@ fn a_source_that_fails_ends_no_other() {
             && of_first[0].contains("other sources go on"),
         "{of_first:?}"
     );
-    assert!(matches!(*stats[0].reports[0], SourceReport::Failed(SummarizeError::Io { .. })));
+    assert!(matches!(*stats[0].reports[0], Report::Failed(SummarizeError::Io { .. })));
     assert_eq!((of_first.len(), stats[1].reports.len()), (1, 0));
     assert_eq!((stats[0].stats.totals.events, stats[1].stats.totals.events), (500, 300));
     assert!(stats[0].stats.summaries.iter().all(|summary| summary.open_windows == 0));
@@ -765,8 +771,10 @@ fn after_a_power_cut_or_a_full_disk_the_next_run_has_all_events_once() {
         "out = \"out\"\ncheckpoints = \"cp\"\ncheckpoint-interval = \"1h\"\n",
     );
     let config = config(&text, Path::new(""));
+    // Each run has other random numbers.
+    let runs = AtomicU64::new(0);
     let run = |disk: Arc<dyn Disk>| {
-        let env = Env { disk, ..Env::simulated(1) };
+        let env = Env { disk, ..Env::simulated(runs.fetch_add(1, Ordering::Relaxed)) };
         Run::start(&config, &env, Arc::default())?.wait(&mut |_| {})
     };
     let good: Arc<dyn Disk> = Arc::new(MemoryDisk::default());

@@ -9,7 +9,7 @@
 use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     io::{
-        Access, BlockFile, Disk, Lock,
+        Access, BlockFile, Disk, Lock, folders_above,
         frame::{FileKind, Header},
     },
     manifest::{self, Kind, Manifest},
@@ -260,19 +260,6 @@ impl LockedFolder {
         }
         Ok(())
     }
-}
-
-/// Returns the missing folders above `path` and the first existing one: the folders that get a new
-/// entry when `path` is created.
-fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
-    let mut above = Vec::new();
-    for folder in path.ancestors().skip(1) {
-        above.push(folder.to_owned());
-        if disk.exists(folder)? {
-            break;
-        }
-    }
-    Ok(above)
 }
 
 /// Refuses a path inside a data set: its sweep might remove the new file, or the new file might

@@ -5,7 +5,8 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// The 64-bit seed that the keys of a data set are hashed with; kept in the header of each file.
 ///
-/// Seeds are random by default, so that an attacker cannot choose colliding keys in advance.
+/// Tables and stores on disk have random ones unless their options say otherwise, so that an attacker cannot choose
+/// colliding keys in advance. `Seed::default()` is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seed(pub u64);
 

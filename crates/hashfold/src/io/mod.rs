@@ -46,12 +46,12 @@ pub use self::{
     queue::WriteQueue,
     seal::{SEAL_SIZE, Seal},
     uring::check_io_uring,
-    whole::{read_all, replace_file},
+    whole::{create_durable_folder, read_all, replace_file},
     words::Words,
     writer::{Prepare, UNIT_SIZE, WRITER_BYTES_MAX, Writer},
 };
 pub(crate) use self::{
     segment::{LARGE_MIN, Part, Segment},
     striped::{Completeness, Device, StripedFile},
-    whole::new_name,
+    whole::{folders_above, new_name},
 };

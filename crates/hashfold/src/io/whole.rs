@@ -39,6 +39,29 @@ pub fn replace_file(
     disk.sync_folder(path.parent().unwrap_or(Path::new("")))
 }
 
+/// Returns the missing folders above `path` and the first existing one: the folders that get a new
+/// entry when `path` is created.
+pub(crate) fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
+    let mut above = Vec::new();
+    for folder in path.ancestors().skip(1) {
+        above.push(folder.to_owned());
+        if disk.exists(folder)? {
+            break;
+        }
+    }
+    Ok(above)
+}
+
+/// Creates a folder and its missing parents, and waits until their names are durable. Succeeds if the folder exists.
+///
+/// # Errors
+/// Those of the disk.
+pub fn create_durable_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
+    let above = folders_above(disk, path)?;
+    disk.create_folder(path)?;
+    above.iter().try_for_each(|folder| disk.sync_folder(folder))
+}
+
 /// Returns the name under which [`replace_file`] writes.
 pub(crate) fn new_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

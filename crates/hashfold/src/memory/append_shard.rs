@@ -203,9 +203,10 @@ impl AppendShard {
         for pair in pairs.iter() {
             let place = self.place(pair.hash);
             self.prepare(&place)?;
-            let moved = self.values.leave(Reference(pair.value))?;
+            let (moved, left) = self.values.leave(Reference(pair.value));
             let found = self.index.find(&place, |value| value == pair.value);
             self.replace(pair.hash, found.expect("the pair was gathered"), moved);
+            left?;
         }
         self.values.slabs.give_back();
         Ok(last)

@@ -18,8 +18,8 @@ const BYTES_MAX: usize = 1 << 16;
 
 /// All entries of an [`AppendTable`](super::AppendTable) at the moment when the snapshot began.
 ///
-/// Writers go on: groups of the index that change are copied, and what they replace or remove is freed after the
-/// snapshot was dropped, a few blocks with each change, or by `compact`. Values are not copied.
+/// Writers go on: groups of the index that change are copied, and what they replace or remove stays until no snapshot
+/// that began before is left: dropping the last of them frees it. Values are not copied.
 #[derive(Debug)]
 pub struct AppendSnapshot {
     shards: Arc<Shards<AppendShard>>,
@@ -80,6 +80,8 @@ impl Drop for AppendSnapshot {
     fn drop(&mut self) {
         for (shard, epoch) in self.epochs.iter().enumerate() {
             self.shards.write(shard).index.end_snapshot(*epoch);
+            // Some at a time, so that writers go on.
+            while self.shards.write(shard).free_deferred() {}
         }
     }
 }

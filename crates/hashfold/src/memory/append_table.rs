@@ -73,7 +73,8 @@ impl AppendTable {
     /// Inserts a key, or replaces its value; returns whether the key was there.
     ///
     /// # Errors
-    /// `Limit` if the key or the value is too long; `Memory` if the budget is exhausted. Nothing is changed then.
+    /// `Limit` if the key or the value is too long, or if too many keys have hashes with the same first bits; `Memory` if the
+    /// budget is exhausted. Nothing is changed then.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
         let hash = self.hash(key);
@@ -93,7 +94,8 @@ impl AppendTable {
     /// Adds bytes to the end of a key's value. A key that is not there is inserted.
     ///
     /// # Errors
-    /// `Limit` if the key or the value becomes too long; `Memory` if the budget is exhausted. Nothing is changed then.
+    /// `Limit` if the key or the value becomes too long, or if too many keys have hashes with the same first bits; `Memory` if
+    /// the budget is exhausted. Nothing is changed then.
     pub fn append(&self, key: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> Result<()> {
         let (key, bytes) = (key.as_ref(), bytes.as_ref());
         let hash = self.hash(key);
@@ -339,6 +341,19 @@ impl AppendTable {
         let mut shard = self.shards.write(self.shards.of(hash));
         let place = shard.place(hash);
         shard.remove(&place, key)
+    }
+
+    /// Removes keys; returns how many were there. The more keys at once, the faster.
+    ///
+    /// # Errors
+    /// Those of [`AppendTable::remove`]; some keys are removed then.
+    pub fn remove_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<u64> {
+        let mut removed = 0;
+        self.change_many(keys, |_, slot| {
+            removed += u64::from(slot.remove()?);
+            Ok(())
+        })?;
+        Ok(removed)
     }
 
     /// Returns the number of keys.

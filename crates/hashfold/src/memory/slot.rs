@@ -56,7 +56,16 @@ impl Slot<'_> {
     /// # Errors
     /// Those of [`AppendTable::trim`](super::AppendTable::trim).
     pub fn trim(&mut self, keep: usize) -> Result<Option<usize>> {
-        self.shard.trim(self.place, self.key, |value| value.len().saturating_sub(keep))
+        self.trim_with(|value| value.len().saturating_sub(keep))
+    }
+
+    /// Removes the first bytes of the value, as many as `drop` returns for it. Returns their number, or `None` if the key is
+    /// not there.
+    ///
+    /// # Errors
+    /// Those of [`AppendTable::trim_with`](super::AppendTable::trim_with).
+    pub fn trim_with(&mut self, drop: impl FnOnce(&[u8]) -> usize) -> Result<Option<usize>> {
+        self.shard.trim(self.place, self.key, drop)
     }
 
     /// Removes the key; returns whether it was there.

@@ -2,7 +2,10 @@
 
 use super::line::Pair;
 use crate::work::{MemoryBudget, Reserved};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 /// The pairs of a group when a snapshot began.
 #[derive(Debug)]
@@ -47,9 +50,11 @@ impl Snapshots {
         self.epoch
     }
 
-    /// Returns the size of all copies in bytes; a copy for several snapshots counts once for each.
+    /// Returns the size of all copies in bytes; one for several snapshots counts once.
     pub(super) fn bytes(&self) -> u64 {
+        let mut counted = HashSet::new();
         let copies = self.active.iter().flat_map(|active| active.copies.values());
+        let copies = copies.filter(|copy| counted.insert(Arc::as_ptr(copy)));
         copies.map(|copy| (copy.pairs.len() * size_of::<Pair>()) as u64).sum()
     }
 }

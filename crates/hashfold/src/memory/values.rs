@@ -175,7 +175,7 @@ impl Values {
         key_len
     }
 
-    /// Stores a key and a value, which is given in two parts.
+    /// Stores a key and a value.
     ///
     /// # Errors
     /// `Memory` if the budget is exhausted; `Limit` if there are too many pages. Nothing is stored then.
@@ -340,26 +340,38 @@ impl Values {
             }
     }
 
-    /// Moves the blocks of a key and its value that are to leave their pages; returns the new reference.
-    ///
-    /// # Errors
-    /// Those of [`Values::store`]; nothing is moved then.
-    pub(super) fn leave(&mut self, reference: Reference) -> Result<Reference> {
-        if !reference.is_marked() {
-            return self.leave_block(reference);
-        }
-        let (len, list) = self.list(reference);
+    /// Moves the blocks of a key and its value that are to leave their pages, one by one; returns the new reference. When
+    /// there is no memory for a block, it and those behind it stay, and the error is returned beside the reference.
+    pub(super) fn leave(&mut self, reference: Reference) -> (Reference, Result<()>) {
+        let (head, list) = match self.leave_head(reference) {
+            Err(error) => return (reference, Err(error)),
+            Ok((head, None)) => return (head, Ok(())),
+            Ok((head, Some(list))) => (head, list),
+        };
         let extents: Vec<_> = references(self.slabs.block(list)).collect();
-        self.slabs.ensure(extents.len() + 4)?;
-        let head = self.unshared(reference)?;
-        let list = self.unshared(list)?;
         for (i, extent) in extents.into_iter().enumerate() {
-            let moved = self.leave_block(extent)?;
-            self.set_extent(list, i, moved);
+            match self.leave_block(extent) {
+                Ok(moved) => self.set_extent(list, i, moved),
+                Err(error) => return (head, Err(error)),
+            }
         }
+        (head, Ok(()))
+    }
+
+    /// Moves the block of a key and its value; of one with extents, its head and its list, which no snapshot reads then.
+    fn leave_head(&mut self, reference: Reference) -> Result<(Reference, Option<Reference>)> {
+        if !reference.is_marked() {
+            return Ok((self.leave_block(reference)?, None));
+        }
+        // Then none of the allocations below fails: a copy of each for snapshots, or another place.
+        self.slabs.ensure(4)?;
+        let (len, list) = self.list(reference);
+        let list = self.unshared(list)?;
         let list = self.leave_block(list)?;
+        let head = self.unshared(reference)?;
+        let head = self.leave_block(head)?;
         self.set_list(head, len, list);
-        self.leave_block(head)
+        Ok((head, Some(list)))
     }
 
     fn leave_block(&mut self, reference: Reference) -> Result<Reference> {

@@ -3,8 +3,9 @@
 //! | field      | size |                                                                             |
 //! |------------|-----:|-----------------------------------------------------------------------------|
 //! | magic      |    4 | `HFPC`                                                                      |
-//! | version    |    1 | 3                                                                           |
+//! | version    |    1 | 4                                                                           |
 //! | definition |    8 | XXH3-64 of the fields, summaries and chains, encoded as below               |
+//! | id         |    8 | of the pipeline and those that continue it                                  |
 //! | positions  |    … | of the sources: their number, then each                                     |
 //! | head       |    … | its size, then the clock, the counts of all events, and those that are held |
 //! | summaries  |    … | their number; of each its size, then its counts, windows, groups and states |
@@ -18,13 +19,24 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"HFPC";
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// The first version that has chains.
 const VERSION_CHAINS: u8 = 2;
 /// The first version that has the clocks of sources, events that are held, and the beginnings of files.
 pub(super) const VERSION_SOURCES: u8 = 3;
 /// The first version that counts sums that overflow.
 pub(super) const VERSION_OVERFLOWS: u8 = 3;
+/// The first version that has an id.
+const VERSION_ID: u8 = 4;
+
+/// What a checkpoint is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The number of all definitions.
+    pub(super) definition: u64,
+    /// The id of the pipeline, and of those that continue it.
+    pub(super) id: u64,
+}
 
 /// The position of a source, such as a file: all events before it are in the state of a pipeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,7 +101,7 @@ pub(super) struct Part {
 pub struct Checkpoint {
     /// The version that the states are encoded in.
     pub(super) version: u8,
-    pub(super) definition: u64,
+    pub(super) origin: Origin,
     positions: Vec<Position>,
     pub(super) head: Vec<u8>,
     pub(super) summaries: Vec<Vec<u8>>,
@@ -106,7 +118,7 @@ fn in_order(mut states: Vec<(usize, Vec<u8>)>) -> Option<Vec<Vec<u8>>> {
 impl Checkpoint {
     /// Puts the parts of all workers together; `None` if a part is missing.
     pub(super) fn of_parts(
-        definition: u64,
+        origin: Origin,
         positions: Vec<Position>,
         parts: Vec<Part>,
     ) -> Option<Checkpoint> {
@@ -119,7 +131,13 @@ impl Checkpoint {
         }
         let (summaries, chains) = (in_order(summaries)?, in_order(chains)?);
         let (version, head) = (VERSION, head?);
-        Some(Checkpoint { version, definition, positions, head, summaries, chains })
+        Some(Checkpoint { version, origin, positions, head, summaries, chains })
+    }
+
+    /// Returns the id of the pipeline that made it, [`PipelineOptions::id`](super::PipelineOptions::id); `None` for versions before 4,
+    /// which had none.
+    pub fn id(&self) -> Option<u64> {
+        (self.version >= VERSION_ID).then_some(self.origin.id)
     }
 
     /// Returns the positions of the sources, in the order of their numbers.
@@ -129,7 +147,10 @@ impl Checkpoint {
 
     /// Returns the checkpoint as bytes, in the version that it was read in.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = [&MAGIC[..], &[self.version], &self.definition.to_le_bytes()].concat();
+        let mut out = [&MAGIC[..], &[self.version], &self.origin.definition.to_le_bytes()].concat();
+        if let Some(id) = self.id() {
+            out.extend(id.to_le_bytes());
+        }
         put_varint(&mut out, self.positions.len() as u64);
         self.positions.iter().for_each(|position| position.put(&mut out, self.version));
         put_bytes(&mut out, &self.head);
@@ -160,6 +181,8 @@ impl Checkpoint {
         let version = fields.u8()?;
         within("version of a checkpoint", 1..=u64::from(VERSION), version.into())?;
         let definition = fields.u64()?;
+        let id = if version >= VERSION_ID { fields.u64()? } else { 0 };
+        let origin = Origin { definition, id };
         let (mut positions, mut summaries, mut chains) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..fields.varint()? {
             positions.push(Position::take(&mut fields, version)?);
@@ -173,6 +196,6 @@ impl Checkpoint {
             chains.push(fields.sized_bytes()?.to_vec());
         }
         fields.end()?;
-        Ok(Checkpoint { version, definition, positions, head, summaries, chains })
+        Ok(Checkpoint { version, origin, positions, head, summaries, chains })
     }
 }

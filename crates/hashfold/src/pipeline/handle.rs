@@ -4,7 +4,7 @@ use super::{
     attribution::{Attribution, OwnedChains},
     batch::Batch,
     chain_dump::ChainDump,
-    checkpoint::{Checkpoint, Position, VERSION_SOURCES},
+    checkpoint::{Checkpoint, Origin, Position, VERSION_SOURCES},
     clock::{ClockLimits, StreamClock},
     definition::{Field, Summary},
     held::Held,
@@ -63,6 +63,9 @@ pub struct PipelineOptions {
     pub chains: Vec<Attribution>,
     /// Number of sources whose positions a checkpoint has.
     pub sources: usize,
+    /// The id that checkpoints have, such as a random number. A pipeline that continues another one has the same
+    /// ([`Checkpoint::id`]): sinks can put it beside their results, and so know which windows came before a crash.
+    pub id: u64,
     /// The state to start with.
     pub checkpoint: Option<Checkpoint>,
     /// The receiver of frames that are no events; they are only counted without one.
@@ -85,6 +88,7 @@ impl Default for PipelineOptions {
             idle_ms_max: IDLE_MS,
             chains: Vec::new(),
             sources: 0,
+            id: 0,
             checkpoint: None,
             rejected: None,
             memory: MemoryBudget::unlimited(),
@@ -134,17 +138,18 @@ impl Pipeline {
             pool.send(Batch::new(fields.len(), workers)).expect("there is a receiver");
         }
         let positions = positions(&options);
-        if options.checkpoint.as_ref().is_some_and(|read| read.definition != definition) {
+        if options.checkpoint.as_ref().is_some_and(|read| read.origin.definition != definition) {
             let expected = "one of the same fields, summaries and chains";
             return Err(Error::argument("checkpoint", expected, "one of others"));
         }
         let chains = std::mem::take(&mut options.chains);
         let owned = (build(fields, summaries, &options)?, build_chains(fields, chains, &options)?);
+        let origin = Origin { definition, id: options.id };
         let clock = options.env.clock.clone();
         let (states, board) = states(owned, options, (fields.len(), workers), &failure, &pool)?;
         // Workers alone give batches back, so that sources notice their end.
         drop(pool);
-        let input = Input::new(items, empty, failure.clone(), positions, (definition, clock));
+        let input = Input::new(items, empty, failure.clone(), positions, (origin, clock));
         let (threads, queues) = (Vec::new(), Vec::new());
         let mut pipeline = Pipeline { input, threads, queues, board, failure, batches };
         // After the pipeline, so that they are dropped before it: if a thread is refused, workers then end.

@@ -6,7 +6,7 @@
 use super::{
     batch::Batch,
     chain_dump::ChainDump,
-    checkpoint::{Checkpoint, Part, Position},
+    checkpoint::{Checkpoint, Origin, Part, Position},
     clock::{Arrival, MAIN_SOURCE},
     sync::{AtomicBool, Mutex, MutexGuard, Receiver, Sender, bounded},
 };
@@ -111,7 +111,7 @@ struct Feed {
     order: Mutex<Order>,
     pool: Receiver<Batch>,
     failure: Arc<Failure>,
-    definition: u64,
+    origin: Origin,
     clock: Arc<dyn Clock>,
 }
 
@@ -132,10 +132,10 @@ impl Input {
         pool: Receiver<Batch>,
         failure: Arc<Failure>,
         positions: Vec<Position>,
-        (definition, clock): (u64, Arc<dyn Clock>),
+        (origin, clock): (Origin, Arc<dyn Clock>),
     ) -> Input {
         let order = Mutex::new(Order { next: 0, opened: 0, positions, items: Some(items) });
-        Input(Arc::new(Feed { order, pool, failure, definition, clock }))
+        Input(Arc::new(Feed { order, pool, failure, origin, clock }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Order> {
@@ -254,8 +254,7 @@ impl Input {
         drop(order);
         let parts: Vec<Part> = parts.into_iter().collect();
         self.0.failure.check()?;
-        Checkpoint::of_parts(self.0.definition, positions, parts)
-            .ok_or_else(|| self.0.failure.get())
+        Checkpoint::of_parts(self.0.origin, positions, parts).ok_or_else(|| self.0.failure.get())
     }
 
     /// Returns all chains behind all batches that were pushed, in their order. Waits until these are handled.

@@ -18,7 +18,7 @@ use std::{
 };
 
 /// Format versions, and whether their pipeline has chains. The last one is written.
-const VERSIONS: [(u8, bool); 3] = [(1, false), (2, true), (3, true)];
+const VERSIONS: [(u8, bool); 4] = [(1, false), (2, true), (3, true), (4, true)];
 
 /// The events behind which the checkpoints are: one group in each window, so that their order does not depend on a hash
 /// table. None of the windows has ended.
@@ -36,6 +36,10 @@ const BEFORE: [&str; 8] = [
 /// An event that is held at the checkpoint. Older versions have none.
 const AHEAD: &str = "9000000000;zoe;click;1;1";
 const VERSION_HELD: u8 = 3;
+
+/// The id of the pipeline. Older versions have none.
+const ID: u64 = 0x0123_4567_89ab_cdef;
+const VERSION_ID: u8 = 4;
 
 /// Events that follow. Windows end, conversions have touches of before, and one event is late.
 const AFTER: [&str; 5] = [
@@ -145,6 +149,7 @@ fn start(has_chains: bool, checkpoint: Option<Checkpoint>) -> (Pipeline, Results
         chains: if has_chains { vec![chains(&to)] } else { Vec::new() },
         sources: 2,
         ahead_ms_max: 1_000_000,
+        id: ID,
         checkpoint,
         env: Env::simulated(1),
         ..PipelineOptions::default()
@@ -195,6 +200,7 @@ fn checkpoints_of_all_versions_are_continued() {
         assert_eq!(bytes[4], version);
         let checkpoint = Checkpoint::from_bytes(&bytes).unwrap();
         assert_eq!(checkpoint.positions(), [Position::default(), position(version)]);
+        assert_eq!(checkpoint.id(), (version >= VERSION_ID).then_some(ID));
         let (pipeline, results) = start(has_chains, Some(checkpoint));
         push(&pipeline, &AFTER, 2000.into());
         let stats = pipeline.finish().unwrap();
