@@ -82,12 +82,14 @@ fn table(path: &Path) -> Vec<String> {
     rows(&Schema::of_table(&table).unwrap(), &mut table.scan())
 }
 
-/// Returns the rows of all versions of the dumps, by the description of the dump.
+/// Returns the rows of all versions of the dumps, by the description of the dump, without the id of the run.
 fn dumps(folder: &Path) -> BTreeMap<String, Vec<String>> {
     let store = Store::open(folder.join("out/visits")).unwrap();
     let facts = |info: &VersionInfo| {
         let dump = info.attributes.iter().find(|(name, _)| name == "dump").unwrap();
-        String::from_utf8(dump.1.clone()).unwrap()
+        let mut facts: serde_json::Value = serde_json::from_slice(&dump.1).unwrap();
+        facts.as_object_mut().unwrap().remove("run").unwrap();
+        facts.to_string()
     };
     let mut all = BTreeMap::new();
     for (number, info) in store.versions().unwrap() {

@@ -320,8 +320,6 @@ fn the_buffer_of_a_source_is_given_back_after_a_long_event() -> Result<()> {
     let mut source = Source::new(&stream, &input, &stop);
     let long = [&vec![b'x'; 20 << 20][..], b"\n"].concat();
     source.read(&mut &long[..], "a test").unwrap();
-    assert!(source.buffer_bytes() > 20 << 20);
-    source.read(&mut &b"short\n"[..], "a test").unwrap();
     assert!(source.buffer_bytes() <= 128 << 10, "{} bytes", source.buffer_bytes());
     source.finish().unwrap();
     drop(pipeline);

@@ -211,6 +211,22 @@ fn check_progress(line: &Value, events: u64) {
     assert!(line["open_bytes"].as_u64() > Some(100) && line["open_groups"].as_u64() > Some(0));
 }
 
+/// Nobody reads what a run says, and it has something to say at its start: it reads its files all the same.
+#[test]
+fn a_closed_pipe_does_not_end_a_run() {
+    let work = configured("files = [\"events.csv\"]");
+    let text = fs::read_to_string(work.path("summary.toml")).unwrap();
+    work.write("summary.toml", format!("checkpoints = \"state\"\n{text}"));
+    work.write("events.csv", "");
+    work.ok("summarize summary.toml");
+    work.write("events.csv", EVENTS);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = work.command("summarize summary.toml").stdout(writer).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+    check_results(&work);
+}
+
 /// The command is killed and stopped while events come over TCP; a checkpoint keeps what it had.
 #[test]
 fn a_stream_over_tcp_ends_with_a_signal_and_continues_from_its_checkpoint() {
