@@ -92,6 +92,8 @@ struct Lane {
     checkpoint: Option<PathBuf>,
     /// Whether the stream continues from a checkpoint.
     continues: bool,
+    /// Whether the checkpoint has the id of the run.
+    has_id: bool,
     /// The positions in its files to start from.
     positions: Vec<Position>,
     /// The threads of addresses.
@@ -143,7 +145,7 @@ impl Run {
         let mut lanes = config.streams.iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
         // A run that is killed before its next checkpoint has its id and its positions then. Only now, since a run that does not
         // start leaves none.
-        lanes.iter().filter(|lane| !lane.continues).try_for_each(|lane| lane.save(env))?;
+        lanes.iter().filter(|lane| !lane.has_id).try_for_each(|lane| lane.save(env))?;
         let begun = lanes.iter_mut().try_for_each(|lane| lane.begin(&halt));
         begun.inspect_err(|_| halt.store(true, Ordering::Relaxed))?;
         let stats: Vec<StreamStats> = lanes.iter().map(Lane::stats).collect();
@@ -272,7 +274,10 @@ impl Lane {
         let positions = state.as_ref().map_or(&[][..], Checkpoint::positions).to_vec();
         let listeners = stream.listen.iter().map(|address| tcp::listen(*address));
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-        let pipeline = pipeline((config, memory), stream, env, state)?;
+        // A checkpoint of an older version has no id.
+        let kept_id = state.as_ref().and_then(Checkpoint::id);
+        let id = kept_id.unwrap_or_else(|| env.random.next_u64());
+        let pipeline = pipeline((config, memory), stream, (env, id), state)?;
         let connections = Arc::new(Connections::new(stream, pipeline.input(), stop));
         let address = |(listener, asked): (&TcpListener, &SocketAddr)| {
             listener.local_addr().unwrap_or(*asked)
@@ -287,6 +292,7 @@ impl Lane {
             checkpoint: path,
             positions,
             continues,
+            has_id: kept_id.is_some(),
             accepting: Vec::new(),
             reader: None,
             reading: Arc::default(),
@@ -448,14 +454,11 @@ fn names(summaries: &[(Summary, OutputKind)]) -> Vec<String> {
 fn pipeline(
     (config, memory): (&Config, &MemoryBudget),
     stream: &Stream,
-    env: &Env,
+    (env, id): (&Env, u64),
     checkpoint: Option<Checkpoint>,
 ) -> Result<Pipeline, SummarizeError> {
     let parser = FrameParser::new(stream);
     let parsers = (0..stream.parsers).map(|_| -> Box<dyn Parser> { Box::new(parser.clone()) });
-    // A checkpoint of an older version has no id.
-    let kept = checkpoint.as_ref().and_then(Checkpoint::id);
-    let id = kept.unwrap_or_else(|| env.random.next_u64());
     let place = Place { out: &config.out, env, run: id };
     if checkpoint.is_none() {
         place.check_new(stream)?;

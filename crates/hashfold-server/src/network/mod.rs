@@ -23,6 +23,7 @@ mod listener;
 mod on_filters;
 mod on_map;
 mod on_memory;
+mod reads;
 mod redirect;
 mod requests;
 mod target;
