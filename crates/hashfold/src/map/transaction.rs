@@ -200,8 +200,8 @@ impl Transaction {
         self.spilled.count() + self.kept.len() as u64
     }
 
-    /// Applies all writes, if no key that was read has changed. Returns the sequence number after
-    /// the writes. They are durable as [`Transaction::set_durability`] says.
+    /// Applies all writes, if no key that was read has changed. Returns the sequence number after the writes; without any,
+    /// that of a moment at which all that was read was true. Writes are durable as [`Transaction::set_durability`] says.
     ///
     /// # Errors
     /// `Conflict` if a key that was read has changed or expired: nothing is written, run the
@@ -216,19 +216,18 @@ impl Transaction {
         let changes = self.kept.writes();
         let core = &self.core;
         let record = write::prepare(core, &changes)?;
+        let reads_only = changes.is_empty();
         let seq = maintain::with_space_of_log(core, || {
             let _moving = record.is_long().then(|| core.moving());
             let held = core.stripes.lock(self.hashes_read().chain(record.hashes()));
             self.check_reads(&held)?;
-            match changes.is_empty() {
-                true => Ok(None),
-                false => write::write_held(core, held, &record).map(Some),
+            match reads_only {
+                // While the stripes are held: a later change of a key that was read has a larger number.
+                true => Ok(core.log().end()),
+                false => write::write_held(core, held, &record),
             }
         })?;
-        match seq {
-            None => Ok(core.log().end()),
-            Some(seq) => write::finish(core, seq, self.durability),
-        }
+        if reads_only { Ok(seq) } else { write::finish(core, seq, self.durability) }
     }
 
     /// Commits a transaction whose writes were spilled.

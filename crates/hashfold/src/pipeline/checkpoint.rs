@@ -29,7 +29,7 @@ pub(super) const VERSION_OVERFLOWS: u8 = 3;
 /// The first version that has an id.
 const VERSION_ID: u8 = 4;
 
-/// What a checkpoint is of.
+/// The definitions and the pipeline that a checkpoint belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     /// The number of all definitions.
