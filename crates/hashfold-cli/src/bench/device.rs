@@ -11,6 +11,9 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc};
 
+/// Size of a block, in bytes.
+pub(crate) const BLOCK_SIZE: u64 = 4096;
+
 /// Number of lookups in a batch.
 pub(crate) const BATCH: usize = 16384;
 
@@ -56,6 +59,19 @@ pub(crate) fn sequential(path: &Path, size: u64, executor: &Arc<dyn Executor>) -
     Ok(Rates { write: size as f64 / write, read: size as f64 / read })
 }
 
+/// Writes a file of this size or a little more, to read from it what a map would: unlike the map's own file, it has no holes,
+/// for which the device is not asked.
+pub(crate) fn device_file(path: &Path, size: u64, seed: u64) -> Result<Arc<dyn BlockFile>> {
+    let file = OsDisk.create(path, Access::Direct)?;
+    let mut writer = Writer::new(file.clone(), Arc::new(Threads::new(1)));
+    let block: Vec<u8> = noise(BLOCK_SIZE, seed).collect();
+    // Two blocks are the fewest to choose from.
+    (0..size.div_ceil(BLOCK_SIZE).max(2)).try_for_each(|_| writer.append(&block))?;
+    writer.finish()?;
+    file.sync()?;
+    Ok(file)
+}
+
 /// Measures random reads per second, with as many in flight all the time as batches of lookups have.
 /// A fraction of the reads has 8 KiB, the others have 4 KiB.
 pub(crate) fn random_reads(
@@ -64,13 +80,12 @@ pub(crate) fn random_reads(
     seed: u64,
     long_part: f64,
 ) -> Result<f64> {
-    const BLOCK: u64 = 4096;
-    let blocks = file.size()? / BLOCK - 1;
+    let blocks = file.size()? / BLOCK_SIZE - 1;
     // The long reads are spread evenly.
     let is_long = |i: u64| (i as f64 * long_part).fract() + long_part >= 1.0;
     let extents = &mut (0..count).map(|i| Extent {
-        offset: pick(i, seed, blocks) * BLOCK,
-        len: if is_long(i) { 2 } else { 1 } * BLOCK as usize,
+        offset: pick(i, seed, blocks) * BLOCK_SIZE,
+        len: if is_long(i) { 2 } else { 1 } * BLOCK_SIZE as usize,
     });
     let (seconds, done) = wall_seconds(|| file.read_many(extents, &mut |_, _| Ok(())));
     done?;

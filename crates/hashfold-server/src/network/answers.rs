@@ -9,7 +9,6 @@ use super::{
     jobs::{AskedJob, Finished},
     on_map::{MapGroup, MapJob, MapRequest},
     on_memory::{MemoryGroup, MemoryRequest, Resources},
-    reads::Waiting,
     redirect::ask,
 };
 use crate::{
@@ -76,18 +75,15 @@ impl EventLoop {
                 self.begin_wait(request.place);
             }
             for part in group.in_parts(DEVICE_KEYS) {
-                self.reads.push(part, start);
                 let (results, clock) = (self.results.clone(), self.shared.env.clock.clone());
-                let (values, reads) = (self.shared.values.clone(), self.reads.clone());
+                let values = self.shared.values.clone();
                 self.executor.spawn(Box::new(move || {
-                    // Another thread may have taken them together with others.
-                    let Some(Waiting { group, start }) = reads.take(DEVICE_KEYS) else { return };
                     let pass = &mut |group, answers| {
                         results.put(Finished::Lookups { group, answers, start });
                     };
                     match clock.now().saturating_sub(start) < READ_WAIT_MAX {
-                        true => group.answer(&values, pass),
-                        false => group.refuse(TOO_MANY_READS, pass),
+                        true => part.answer(&values, pass),
+                        false => part.refuse(TOO_MANY_READS, pass),
                     }
                 }));
             }

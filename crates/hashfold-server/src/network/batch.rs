@@ -201,18 +201,6 @@ impl Group {
         parts
     }
 
-    /// Adds the requests of another group of the same view, behind its own.
-    pub(super) fn join(&mut self, other: Group) {
-        let (keys, bytes) = (self.keys(), self.key_bytes.len());
-        self.key_bytes.extend_from_slice(&other.key_bytes);
-        self.key_ends.extend(other.key_ends.iter().map(|end| bytes + end));
-        self.filters.extend(other.filters.iter().map(|(place, filter)| (keys + place, *filter)));
-        self.requests.extend(other.requests.into_iter().map(|request| Request {
-            keys: keys + request.keys.start..keys + request.keys.end,
-            ..request
-        }));
-    }
-
     /// Returns a group that has some of the requests.
     fn part(&self, requests: &[Request]) -> Group {
         let mut part = Group::new(self.view.clone());
@@ -532,22 +520,6 @@ mod tests {
             assert!(parts.iter().rev().skip(1).all(|part| part.keys() >= keys), "{keys}");
         }
         assert_eq!(group(&requests).in_parts(1).len(), 6);
-        // Joined again, they are the whole.
-        for keys in 1..20 {
-            let mut parts = group(&requests).in_parts(keys).into_iter();
-            let mut whole = parts.next().unwrap();
-            parts.for_each(|part| whole.join(part));
-            let expected = group(&requests);
-            assert_eq!(
-                (&whole.key_bytes, &whole.key_ends),
-                (&expected.key_bytes, &expected.key_ends)
-            );
-            let places = |group: &Group| {
-                let requests = group.requests.iter();
-                requests.map(|one| (one.place, one.id, one.keys.clone())).collect::<Vec<_>>()
-            };
-            assert_eq!(places(&whole), places(&expected));
-        }
         assert_eq!(group(&requests).in_parts(18).len(), 1);
     }
 }

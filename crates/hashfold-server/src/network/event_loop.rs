@@ -4,7 +4,6 @@ use super::{
     batch::Batch,
     connection::{Connection, READ_BYTES, prepare},
     jobs::{Finished, Results},
-    reads::Reads,
     transport::Transport,
     values::ValueMemory,
 };
@@ -44,8 +43,6 @@ const REQUESTS_AT_ONCE: usize = 256;
 pub(crate) struct EventLoop {
     pub(super) shared: Arc<Shared>,
     pub(super) executor: Arc<dyn Executor>,
-    /// Lookups that wait for the device.
-    pub(super) reads: Arc<Reads>,
     pub(super) metrics: Arc<ThreadMetrics>,
     pub(super) latencies: OwnLatencies,
     poll: Poll,
@@ -102,7 +99,6 @@ impl EventLoop {
             values: Arc::new(shared.values.clone()),
             shared,
             executor,
-            reads: Arc::default(),
             poll,
             listeners,
             connections: Slab::new(),

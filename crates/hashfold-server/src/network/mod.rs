@@ -23,7 +23,6 @@ mod listener;
 mod on_filters;
 mod on_map;
 mod on_memory;
-mod reads;
 mod redirect;
 mod requests;
 mod target;

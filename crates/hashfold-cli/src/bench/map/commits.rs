@@ -1,11 +1,13 @@
 //! Durable commits of several threads, and lookups beside them.
 
-use super::{
-    ENTRY_SIZE, Entries, Scene,
-    lookups::{BLOCK_SIZE, device_file, get_timed},
-};
+use super::{ENTRY_SIZE, Entries, Scene, lookups::get_timed};
 use crate::{
-    bench::{measure::wall_seconds, random::pick, times::Times},
+    bench::{
+        device::{BLOCK_SIZE, device_file},
+        measure::wall_seconds,
+        random::pick,
+        times::Times,
+    },
     failure::Result,
 };
 use hashfold::{

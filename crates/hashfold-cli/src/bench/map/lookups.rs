@@ -3,25 +3,22 @@
 use super::{ENTRY_SIZE, Entries, Scene};
 use crate::{
     bench::{
-        device::random_reads,
+        device::{BLOCK_SIZE, device_file, random_reads},
         ensure,
         measure::{process_seconds, wall_seconds},
-        random::{noise, pick},
+        random::pick,
         times::Times,
     },
     failure::{Failure, Result},
 };
 use hashfold::{
-    io::{Access, BlockFile, Disk, OsDisk, Writer},
+    io::{BlockFile, Disk, OsDisk},
     map::Map,
-    work::Threads,
 };
-use std::{path::Path, sync::Arc, time::Instant};
+use std::time::Instant;
 
 /// Number of keys in a batch.
 pub(super) const BATCH: u64 = 64;
-/// Size of a block, in bytes.
-pub(super) const BLOCK_SIZE: u64 = 4096;
 /// Percentages of lookups among mixed operations.
 const MIXES: [u64; 2] = [50, 90];
 
@@ -34,18 +31,6 @@ pub(super) fn run(scene: &mut Scene<'_>, map: &Map) -> Result<()> {
     drop(file);
     OsDisk.remove(&path)?;
     MIXES.iter().try_for_each(|percent| mix(scene, map, *percent))
-}
-
-/// Writes a file of this size or a little more, to read from it what a map would.
-pub(super) fn device_file(path: &Path, size: u64, seed: u64) -> Result<Arc<dyn BlockFile>> {
-    let file = OsDisk.create(path, Access::Direct)?;
-    let mut writer = Writer::new(file.clone(), Arc::new(Threads::new(1)));
-    let block: Vec<u8> = noise(BLOCK_SIZE, seed).collect();
-    // Two blocks are the fewest to choose from.
-    (0..size.div_ceil(BLOCK_SIZE).max(2)).try_for_each(|_| writer.append(&block))?;
-    writer.finish()?;
-    file.sync()?;
-    Ok(file)
 }
 
 /// Looks up present keys one at a time, compared with plain reads.

@@ -141,7 +141,7 @@ fn one_at_a_time(
 }
 
 /// Opens the first file of a folder whose name begins so, past the page cache.
-pub(super) fn direct_file(folder: &Path, prefix: &str) -> Result<Arc<dyn BlockFile>> {
+fn direct_file(folder: &Path, prefix: &str) -> Result<Arc<dyn BlockFile>> {
     let names = OsDisk.list(folder)?;
     let name = names.iter().find(|name| name.starts_with(prefix));
     ensure(name.is_some(), || format!("{}: there is no file {prefix}", folder.display()))?;

@@ -1,12 +1,11 @@
 //! Lookups of a map that is larger than its memory.
 
-use super::{
-    PAIR_SIZE, Scene,
-    get::{beside_device, direct_file},
-    process::Process,
-};
+use super::{PAIR_SIZE, Scene, get::beside_device, process::Process};
 use crate::{
-    bench::pairs::{KEY_SIZE, Pairs, Row},
+    bench::{
+        device::device_file,
+        pairs::{KEY_SIZE, Pairs, Row},
+    },
     failure::Result,
 };
 use hashfold::{
@@ -33,8 +32,10 @@ pub(super) fn run(scene: &Scene<'_>) -> Result<()> {
     );
     let server = Process::start(scene.folder, "large-map", &config)?;
     let before = server.memory()?;
-    let file = direct_file(&folder, "map-data")?;
+    let path = scene.folder.join("map-device");
+    let file = device_file(&path, pairs.count * PAIR_SIZE, pairs.seed)?;
     beside_device(scene, "map.flash", &server, &pairs, file.as_ref())?;
+    OsDisk.remove(&path)?;
     scene.say(
         "map.flash.rss_mib",
         server.memory()?.max(before) / (1 << 20) as f64,
