@@ -294,8 +294,10 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
     put_count(&mut line, totals.ahead, "too far ahead");
     put_count(&mut line, totals.held, "far ahead and held for the next run");
     put_count(&mut line, totals.unrouted, "in no summary");
-    put_count(&mut line, stream.failed_connections as u64, "connections failed");
-    put_count(&mut line, stream.failed_checkpoints, "checkpoints not written");
+    let connections = plural(stream.failed_connections as u64, "connection");
+    put_count(&mut line, stream.failed_connections as u64, &format!("{connections} failed"));
+    let checkpoints = plural(stream.failed_checkpoints, "checkpoint");
+    put_count(&mut line, stream.failed_checkpoints, &format!("{checkpoints} not written"));
     put_count(&mut line, stream.unread_bytes, "bytes of an unfinished event left for the next run");
     write_line(line)?;
     for (name, stats) in stream.summaries.iter().zip(&stream.stats.summaries) {
@@ -313,8 +315,9 @@ fn say_summary(name: &str, stats: &SummaryStats, (one, many): (&str, &str)) -> R
     );
     put_count(&mut line, stats.late, "late");
     put_count(&mut line, stats.no_group, "beyond the groups or the memory allowed");
-    put_count(&mut line, stats.overflows, "sums null since they are beyond 64 bits");
-    put_count(&mut line, stats.open_windows, "windows open");
+    let (sums, windows) = (plural(stats.overflows, "sum"), plural(stats.open_windows, "window"));
+    put_count(&mut line, stats.overflows, &format!("{sums} null since beyond 64 bits"));
+    put_count(&mut line, stats.open_windows, &format!("{windows} open"));
     write_line(line)
 }
 
@@ -354,6 +357,11 @@ fn chains_json(((name, summaries), stats): ChainsOf<'_>) -> Value {
         "too_long": stats.too_long, "users": stats.users, "bytes": stats.bytes, "dumps": stats.dumps,
         "summaries": summaries.map(|(name, stats)| summary_json(name, stats)).collect::<Vec<_>>(),
     })
+}
+
+/// Returns the word, with an s unless the count is 1.
+fn plural(count: u64, word: &str) -> String {
+    if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
 fn put_count(line: &mut String, count: u64, what: &str) {

@@ -2,7 +2,8 @@
 
 use crate::{
     chains::TIME,
-    output::{provenance, publish, run_name},
+    output::run_name,
+    versions::{Versions, provenance},
 };
 use hashfold::{
     Env, Result,
@@ -21,12 +22,10 @@ const TOUCHES: &str = "touches";
 /// Publishes each dump as a version of a store: users, and their touches as JSON.
 #[derive(Debug)]
 pub(crate) struct DumpStore {
-    /// Folder of the store.
-    folder: PathBuf,
+    versions: Versions,
     schema: Schema,
     /// Names of the channel fields.
     channel: Vec<String>,
-    env: Env,
     /// Id of the run, and of those that it continues.
     run: u64,
 }
@@ -47,44 +46,7 @@ impl DumpStore {
             schema.key_type = KeyType::Int64;
         }
         let channel = chains.channel.iter().map(|field| fields[*field].name.clone()).collect();
-        DumpStore { folder, schema, channel, env, run }
-    }
-
-    /// Writes touches: `[{"time":"2026-11-26T10:00:00Z","channel":"ads"}]`. If that is longer than a value can be, without the
-    /// touches that arrived first.
-    fn write(&self, chain: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let touches = chain_touches(chain, self.channel.len())?;
-        let mut rest = &touches[..];
-        loop {
-            out.clear();
-            self.write_json(rest, out);
-            if out.len() <= VALUE_BYTES_MAX {
-                return Ok(());
-            }
-            rest = &rest[rest.len().div_ceil(2)..];
-        }
-    }
-
-    fn write_json(&self, touches: &[(i64, Vec<Value<'_>>)], out: &mut Vec<u8>) {
-        out.push(b'[');
-        for (i, (time_ms, channel)) in touches.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            out.extend_from_slice(format!("{{\"{TIME}\":\"{}\"", utc_of_ms(*time_ms)).as_bytes());
-            for (name, value) in self.channel.iter().zip(channel) {
-                out.push(b',');
-                write_json_bytes(name.as_bytes(), out);
-                out.push(b':');
-                match value {
-                    Value::Int(value) => out.extend_from_slice(value.to_string().as_bytes()),
-                    Value::Text(text) if !text.is_empty() => write_json_bytes(text, out),
-                    _ => out.extend_from_slice(b"null"),
-                }
-            }
-            out.push(b'}');
-        }
-        out.push(b']');
+        DumpStore { versions: Versions::new(folder, env), schema, channel, run }
     }
 }
 
@@ -103,13 +65,51 @@ impl DumpSink for DumpStore {
         let notes = vec![("chains", dump.name().to_owned()), ("at", utc_of_ms(dump.at_ms()))];
         let facts = (attributes, provenance(notes));
         let mut value = Vec::new();
-        publish(&self.env, &self.folder, facts, &mut |batch| {
+        let DumpStore { versions, channel, .. } = self;
+        versions.publish(facts, &mut |batch| {
             while dump.advance()? {
                 let entry = dump.entry();
-                self.write(entry.value.unwrap_or_default(), &mut value)?;
+                write(channel, entry.value.unwrap_or_default(), &mut value)?;
                 batch.push(entry.key, Some(&value))?;
             }
             Ok(())
         })
     }
+}
+
+/// Writes touches, whose channels have fields of these names: `[{"time":"2026-11-26T10:00:00Z","channel":"ads"}]`. If that is
+/// longer than a value can be, without the touches that arrived first.
+fn write(names: &[String], chain: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let touches = chain_touches(chain, names.len())?;
+    let mut rest = &touches[..];
+    loop {
+        out.clear();
+        write_json(names, rest, out);
+        if out.len() <= VALUE_BYTES_MAX {
+            return Ok(());
+        }
+        rest = &rest[rest.len().div_ceil(2)..];
+    }
+}
+
+fn write_json(names: &[String], touches: &[(i64, Vec<Value<'_>>)], out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (i, (time_ms, channel)) in touches.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(format!("{{\"{TIME}\":\"{}\"", utc_of_ms(*time_ms)).as_bytes());
+        for (name, value) in names.iter().zip(channel) {
+            out.push(b',');
+            write_json_bytes(name.as_bytes(), out);
+            out.push(b':');
+            match value {
+                Value::Int(value) => out.extend_from_slice(value.to_string().as_bytes()),
+                Value::Text(text) if !text.is_empty() => write_json_bytes(text, out),
+                _ => out.extend_from_slice(b"null"),
+            }
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
 }

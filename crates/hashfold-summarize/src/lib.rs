@@ -41,6 +41,7 @@ pub mod syslog;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod versions;
 
 pub use self::{
     config::Config,

@@ -1,29 +1,23 @@
 //! Windows as tables and as versions of stores.
 
-use crate::rows::Layout;
+use crate::{
+    rows::Layout,
+    versions::{Versions, provenance, while_busy},
+};
 use hashfold::{
-    Env, Error, ErrorClass, ErrorKind, ReadOptions, Result, Seed, Store, StoreOptions, Table,
-    TableBuilder, TableOptions,
+    Env, Error, ErrorClass, ErrorKind, ReadOptions, Result, Seed, Table, TableBuilder,
+    TableOptions,
     pipeline::{Sink, Window},
-    run::{SortOptions, VecRun},
-    store::{Attributes, Batch, Pointer, StoreWriter, UpdateMode, VersionFacts},
+    run::VecRun,
+    store::Attributes,
     work::Watch,
 };
 use hashfold_rows::{Schema, utc_of_ms};
 use serde_json::json;
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
-/// Memory for sorting a window, in bytes.
-const SORT_BYTES: usize = 64 << 20;
 /// Name of the attribute of a table or version that has the window.
 const WINDOW: &str = "window";
-/// Time for which another process can write to a store, or to the folder of a table, until the run ends with an error.
-const BUSY_MAX: Duration = Duration::from_secs(60);
-/// Time between two attempts to write.
-const BUSY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Writes each window as a table, whose folder has the name of the window's start.
 #[derive(Debug)]
@@ -39,10 +33,8 @@ pub(crate) struct TableSink {
 /// Publishes each window as a version of a store.
 #[derive(Debug)]
 pub(crate) struct StoreSink {
-    /// Folder of the store.
-    pub(crate) folder: PathBuf,
+    pub(crate) versions: Versions,
     pub(crate) layout: Layout,
-    pub(crate) env: Env,
     /// Id of the run, and of those that it continues.
     pub(crate) run: u64,
 }
@@ -70,19 +62,6 @@ fn attributes(layout: &Layout, window: &Window<'_>, run: u64) -> Attributes {
         (Schema::ATTRIBUTE.into(), layout.schema.to_json()),
         (WINDOW.into(), window.to_string().into_bytes()),
     ]
-}
-
-/// Calls `open` again while another process writes there, for a minute.
-fn while_busy<T>(env: &Env, mut open: impl FnMut() -> Result<T>) -> Result<T> {
-    let end = env.clock.now() + BUSY_MAX;
-    loop {
-        match open() {
-            Err(error) if error.class() == ErrorClass::Busy && env.clock.now() < end => {
-                env.clock.sleep(BUSY_INTERVAL);
-            }
-            other => return other,
-        }
-    }
 }
 
 fn run(layout: &Layout, window: &Window<'_>, seed: Seed) -> Result<VecRun> {
@@ -155,61 +134,8 @@ impl Sink for StoreSink {
             notes.extend([("start", utc_of_ms(start)), ("end", utc_of_ms(end))]);
         }
         let facts = (attributes, provenance(notes));
-        publish(&self.env, &self.folder, facts, &mut |batch| {
-            batch.push_run(&mut run(&self.layout, window, Seed(0))?)
-        })
+        let layout = &self.layout;
+        self.versions
+            .publish(facts, &mut |batch| batch.push_run(&mut run(layout, window, Seed(0))?))
     }
-}
-
-/// Returns what `hashfold versions` shows of a version: names and texts.
-pub(crate) fn provenance(notes: Vec<(&str, String)>) -> Attributes {
-    notes.into_iter().map(|(name, text)| (name.into(), text.into_bytes())).collect()
-}
-
-/// Publishes a version of a store with the entries that `fill` puts into a batch, and no others. The last attribute says what
-/// the version is of, and of which run: if there is a version with this attribute, no other is made; it is published if a crash
-/// came before that.
-pub(crate) fn publish(
-    env: &Env,
-    folder: &Path,
-    (attributes, provenance): (Attributes, Attributes),
-    fill: &mut dyn FnMut(&mut Batch) -> Result<()>,
-) -> Result<()> {
-    let options = StoreOptions::new().env(env.clone()).chunks(1).attributes(attributes.clone());
-    let store = while_busy(env, || Store::open_or_create_with(folder, options.clone()))?;
-    let mut writer = while_busy(env, || store.writer())?;
-    if let Some(number) = version_with(&writer, attributes.last())? {
-        let Pointer { current, published, bad, .. } = writer.pointer();
-        let was_current =
-            *current == Some(number) || published.contains(&number) || bad.contains(&number);
-        return if was_current { Ok(()) } else { writer.publish(number) };
-    }
-    for (name, value) in attributes {
-        writer.set_attribute(&name, value);
-    }
-    let mut batch = writer.batch(SortOptions::within(SORT_BYTES))?;
-    fill(&mut batch)?;
-    let facts = VersionFacts {
-        id: env.random.next_u64(),
-        created_s: env.clock.unix_time().as_secs(),
-        provenance,
-    };
-    let version = writer.write(batch, UpdateMode::Replace, facts, &Watch::default())?;
-    writer.publish(version.name.number)
-}
-
-/// Returns the number of the version that has an attribute, if there is one.
-fn version_with(writer: &StoreWriter, own: Option<&(String, Vec<u8>)>) -> Result<Option<u64>> {
-    let versions = &writer.pointer().versions;
-    for number in versions.iter().map(|name| name.number) {
-        match writer.version(number) {
-            Ok(info) if info.attributes.iter().any(|one| Some(one) == own) => {
-                return Ok(Some(number));
-            }
-            // A damaged version is found by `hashfold verify`.
-            Err(error) if error.class() != ErrorClass::Damage => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(None)
 }

@@ -14,7 +14,7 @@ use crate::{
     tcp::{self, Connections},
 };
 use hashfold::{
-    Env,
+    Env, Place as FilePlace,
     io::{Lock, create_durable_folder},
     pipeline::{
         Checkpoint, Input, Parser, Pipeline, PipelineOptions, Position, RejectedSink, SourceId,
@@ -277,7 +277,11 @@ impl Lane {
         // A checkpoint of an older version has no id.
         let kept_id = state.as_ref().and_then(Checkpoint::id);
         let id = kept_id.unwrap_or_else(|| env.random.next_u64());
-        let pipeline = pipeline((config, memory), stream, (env, id), state)?;
+        let pipeline = pipeline((config, memory), stream, (env, id), state);
+        let pipeline = pipeline.map_err(|error| match &path {
+            Some(path) if continues => error.at(&FilePlace::file(path)),
+            _ => error,
+        })?;
         let connections = Arc::new(Connections::new(stream, pipeline.input(), stop));
         let address = |(listener, asked): (&TcpListener, &SocketAddr)| {
             listener.local_addr().unwrap_or(*asked)
@@ -456,7 +460,7 @@ fn pipeline(
     stream: &Stream,
     (env, id): (&Env, u64),
     checkpoint: Option<Checkpoint>,
-) -> Result<Pipeline, SummarizeError> {
+) -> hashfold::Result<Pipeline> {
     let parser = FrameParser::new(stream);
     let parsers = (0..stream.parsers).map(|_| -> Box<dyn Parser> { Box::new(parser.clone()) });
     let place = Place { out: &config.out, env, run: id };
@@ -486,7 +490,7 @@ fn pipeline(
         env: env.clone(),
     };
     let sinks = place.sinks(&stream.summaries, &stream.fields);
-    Ok(Pipeline::start(&stream.fields, parsers.collect(), sinks, options)?)
+    Pipeline::start(&stream.fields, parsers.collect(), sinks, options)
 }
 
 /// Whether reading a file can wait for another process: standard input, a pipe or a terminal.

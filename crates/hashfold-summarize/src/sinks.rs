@@ -5,6 +5,7 @@ use crate::{
     dump::DumpStore,
     output::{StoreSink, TableSink, check_new, window_name},
     rows::Layout,
+    versions::Versions,
 };
 use hashfold::{
     Env, Result, Store,
@@ -67,7 +68,10 @@ impl Place<'_> {
             let layout = Layout::new(summary, fields);
             let sink: Box<dyn Sink> = match output {
                 OutputKind::Table => Box::new(TableSink { folder, layout, env, run }),
-                OutputKind::Store => Box::new(StoreSink { folder, layout, env, run }),
+                OutputKind::Store => {
+                    let versions = Versions::new(folder, env);
+                    Box::new(StoreSink { versions, layout, run })
+                }
             };
             (summary.clone(), sink)
         };

@@ -139,8 +139,13 @@ impl Pipeline {
         }
         let positions = positions(&options);
         if options.checkpoint.as_ref().is_some_and(|read| read.origin.definition != definition) {
-            let expected = "one of the same fields, summaries and chains";
-            return Err(Error::argument("checkpoint", expected, "one of others"));
+            let expected = "the same as now: to change them, begin without this checkpoint";
+            let got = "others";
+            return Err(Error::argument(
+                "fields, summaries and chains of the checkpoint",
+                expected,
+                got,
+            ));
         }
         let chains = std::mem::take(&mut options.chains);
         let owned = (build(fields, summaries, &options)?, build_chains(fields, chains, &options)?);
