@@ -117,9 +117,10 @@ fn say_start(run: &Run, as_json: bool) -> Result<()> {
         }
         let frames = units::counted(frames, "frame", "frames");
         let open = match open {
-            Some(open) => {
+            Some(open) if run.addresses().iter().any(|(name, _)| *name == stream.name) => {
                 format!("windows from {open} on are open, and miss what came by TCP after it")
             }
+            Some(open) => format!("windows from {open} on are open"),
             None => "no window is open".into(),
         };
         let name = &stream.name;

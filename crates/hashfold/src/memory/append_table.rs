@@ -107,7 +107,7 @@ impl AppendTable {
     /// Adds bytes to the values of keys, in the order of `records` for each key; the more at once, the faster.
     ///
     /// # Errors
-    /// Those of [`AppendTable::append`]; some of the records are appended then.
+    /// Those of [`AppendTable::append`]; some of the records are appended then, and it is not known which.
     pub fn append_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, records: &[(K, V)]) -> Result<()> {
         self.change_each(records, |shard, place, key, bytes| {
             shard.append(place, key, bytes).map(drop)
@@ -204,8 +204,8 @@ impl AppendTable {
         shard.find(&shard.place(hash), key).map(|found| value_of(&shard, found.value))
     }
 
-    /// Replaces `value` by the value of a key, if it is there, and returns whether it is. For many lookups without as
-    /// many allocations.
+    /// Replaces `value` by the value of a key, if it is there, and returns whether it is; otherwise, `value` stays as it is.
+    /// For many lookups without as many allocations.
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> bool {
         let key = key.as_ref();
         let hash = self.hash(key);
@@ -318,7 +318,7 @@ impl AppendTable {
     /// The key's shard is locked while `drop` runs: it must not use this table.
     ///
     /// # Errors
-    /// `Memory` if the budget is exhausted; nothing is changed then.
+    /// `Memory` if the budget has no room for the rest, which is stored before the old value is freed; nothing is changed then.
     pub fn trim_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -346,7 +346,7 @@ impl AppendTable {
     /// Removes keys; returns how many were there. The more keys at once, the faster.
     ///
     /// # Errors
-    /// Those of [`AppendTable::remove`]; some keys are removed then.
+    /// Those of [`AppendTable::remove`]; some keys are removed then. Removing all again is harmless.
     pub fn remove_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<u64> {
         let mut removed = 0;
         self.change_many(keys, |_, slot| {
@@ -416,6 +416,8 @@ impl AppendTable {
     /// Moves values out of pages that are less than three quarters full to the first ones of these, while readers and writers
     /// go on; the other pages are used for values of any size then, or their memory is given back to the system. The steps of
     /// `watch` are groups of keys.
+    ///
+    /// The watch must not compact this table; it may read and change it.
     ///
     /// Beside a snapshot, the blocks that values left are in use until the snapshot ends: the table needs more memory
     /// meanwhile, and no page is freed before.

@@ -140,7 +140,8 @@ impl Index {
         lines: &[Vec<Line>; 2],
     ) -> Result<()> {
         let [Some(low), Some(high)] = sizes else {
-            return Err(crowded("number of keys with nearly equal hashes", counts[0] as u64));
+            let crowded_half = counts[usize::from(sizes[0].is_some())];
+            return Err(crowded("number of keys with nearly equal hashes", crowded_half as u64));
         };
         self.chunks.ensure((low + high).saturating_sub(group.chunks))?;
         let upper = self.groups.allocate()?;

@@ -35,8 +35,9 @@ pub struct MemoryOptions {
     /// default they have 48.
     pub wide_values: bool,
     /// The budget that memory is reserved in: groups, chunks, pages with their bitmaps, and copies for snapshots.
-    /// Directories, lists of pages, lists of blocks that wait for a snapshot, and buffers are not reserved. Memory that is
-    /// given back to the system is free in the budget. A change that exceeds the budget fails with `Memory` and changes
+    /// Directories (at most 4 MiB for each of 256 parts of the hashes, if keys are chosen for that), lists of pages, lists of
+    /// blocks that wait for a snapshot, and buffers are not reserved. Memory that is given back to the system is free in
+    /// the budget; it comes in steps of 64 KiB to 2 MiB. A change that exceeds the budget fails with `Memory` and changes
     /// nothing. Unlimited by default.
     pub budget: MemoryBudget,
     /// An executor of jobs that populate memory ahead of its use, which shortens pauses: the first access to a large

@@ -14,7 +14,10 @@ use crate::{
     error::Result,
     work::{Executor, MemoryBudget},
 };
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 /// Size of the bitmap of a page, in bytes: a bit for each of the smallest blocks.
 const BITMAP_BYTES: usize = PAGE_BYTES / BLOCK_BYTES_MIN / 8;
@@ -154,27 +157,10 @@ impl Slabs {
         self.block_bytes
     }
 
-    /// Makes sure that this number of blocks can be allocated.
-    ///
-    /// # Errors
-    /// `Memory` if the budget is exhausted; `Limit` if there are too many pages.
-    pub(super) fn ensure(&mut self, count: usize) -> Result<()> {
-        let pages = self.pages.units() as usize + count;
-        if pages > PAGES_MAX as usize {
-            return Err(crowded("pages of 64 KiB in a shard", u64::from(PAGES_MAX)));
-        }
-        self.pages.ensure_now(count)?;
-        // Pages are not used in the order of their numbers: any of those that can be the next ones has a bitmap then.
-        // Steps that are populated ahead come after them.
-        self.bitmaps.ensure((self.pages.end() as usize).saturating_sub(self.states.len()))?;
-        self.pages.go_ahead(count);
-        Ok(())
-    }
-
     /// Allocates a block with arbitrary contents.
     ///
     /// # Errors
-    /// Those of [`Slabs::ensure`].
+    /// `Memory` if the budget is exhausted; `Limit` if there are too many pages.
     #[inline]
     pub(super) fn allocate(&mut self, len: usize) -> Result<Reference> {
         let class = class_of(len);
@@ -197,6 +183,50 @@ impl Slabs {
             self.block_bytes += size(class) as u64;
             return Ok(Reference::new(page, block, len));
         }
+    }
+
+    /// Allocates blocks of these lengths: all of them, or none.
+    ///
+    /// # Errors
+    /// Those of [`Slabs::allocate`].
+    pub(super) fn allocate_all(
+        &mut self,
+        lens: impl Iterator<Item = usize> + Clone,
+    ) -> Result<Vec<Reference>> {
+        self.ensure(lens.clone())?;
+        lens.map(|len| self.allocate(len)).collect()
+    }
+
+    /// Makes sure that blocks of these lengths can be allocated: beside free ones, on pages of the pool or new ones.
+    fn ensure(&mut self, lens: impl Iterator<Item = usize>) -> Result<()> {
+        let mut counts = [0_usize; CLASSES];
+        lens.for_each(|len| counts[class_of(len)] += 1);
+        let missing = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        let missing = missing.map(|(class, count)| {
+            count.saturating_sub(self.free_blocks(class, *count)).div_ceil(blocks(class))
+        });
+        let count = missing.sum();
+        if self.pages.units() as usize + count > PAGES_MAX as usize {
+            return Err(crowded("pages of 64 KiB in a shard", u64::from(PAGES_MAX)));
+        }
+        self.pages.ensure_now(count)?;
+        // Pages are not used in the order of their numbers: any of those that can be the next ones has a bitmap then.
+        // Steps that are populated ahead come after them.
+        self.bitmaps.ensure((self.pages.end() as usize).saturating_sub(self.states.len()))?;
+        self.pages.go_ahead(count);
+        Ok(())
+    }
+
+    /// Returns the number of free blocks of a class on pages that have it; at least `enough`, if there are as many.
+    fn free_blocks(&self, class: usize, enough: usize) -> usize {
+        let (mut seen, mut free) = (HashSet::new(), 0);
+        for page in self.open[class].iter().rev() {
+            let state = &self.states[*page as usize];
+            if free < enough && usize::from(state.class) == class && seen.insert(*page) {
+                free += usize::from(state.free);
+            }
+        }
+        free
     }
 
     /// Opens a page of the pool, or a new one, for a class.
@@ -236,7 +266,7 @@ impl Slabs {
         }
     }
 
-    /// Gives memory of empty pages back to the system. What was made sure of by [`Slabs::ensure`] is not so any more.
+    /// Gives memory of empty pages back to the system.
     #[inline]
     pub(super) fn give_back(&mut self) {
         self.pages.give_back();
@@ -302,15 +332,20 @@ impl Slabs {
     /// Allocates a block of at least the length of another, with its contents first.
     ///
     /// # Errors
-    /// Those of [`Slabs::ensure`].
+    /// Those of [`Slabs::allocate`].
     pub(super) fn copy(&mut self, from: Reference, len: usize) -> Result<Reference> {
         let to = self.allocate(len)?;
+        self.copy_to(from, to);
+        Ok(Reference(to.0 | from.0 & 1))
+    }
+
+    /// Copies the contents of a block to the beginning of another one, which has at least its length.
+    pub(super) fn copy_to(&mut self, from: Reference, to: Reference) {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         scratch.extend_from_slice(self.block(from));
         self.block_mut(to)[..scratch.len()].copy_from_slice(&scratch);
         self.scratch = scratch;
-        Ok(Reference(to.0 | from.0 & 1))
     }
 
     /// Prefetches the first line of a block and its last.
@@ -508,27 +543,28 @@ mod tests {
         assert_eq!(slabs.begin_leaving(0.75), 0);
     }
 
-    /// Blocks that were made sure of are there, also if others free memory of the budget meanwhile, which is populated
-    /// ahead then.
+    /// At any limit of the budget, several blocks are there or none of them, also if others free memory of the budget
+    /// meanwhile, which is populated ahead then.
     #[test]
-    fn what_was_made_sure_of_can_be_allocated_at_any_limit() {
+    fn several_blocks_are_allocated_as_a_whole_at_any_limit() {
         const STEP: u64 = 2 << 20;
         let executor: Arc<dyn Executor> = Arc::new(Threads::new(1));
         for i in 0..40 {
             let budget = MemoryBudget::new((40 << 20) + i * PAGE_BYTES as u64);
             let mut slabs = Slabs::new(&budget, Some(executor.clone()));
-            for pages in (1..=5).cycle() {
+            for count in (1..=10).cycle() {
                 let others = budget.reserve(STEP).ok();
-                if slabs.ensure(pages).is_err() {
+                let (bytes, pages) = (slabs.block_bytes(), slabs.page_bytes());
+                // Two blocks of this size fill a page; the others begin pages of their own.
+                let lens = (0..count).flat_map(|i| [BLOCK_BYTES_MAX, 16 << (i % 4)]);
+                let Ok(all) = slabs.allocate_all(lens) else {
+                    assert_eq!((slabs.block_bytes(), slabs.page_bytes()), (bytes, pages));
                     break;
-                }
+                };
+                assert_eq!(all.len(), 2 * count);
                 drop(others);
-                // Two blocks of this size fill a page.
-                for _ in 0..2 * pages {
-                    slabs.allocate(BLOCK_BYTES_MAX).unwrap();
-                }
             }
-            assert!(slabs.page_bytes() > 36 << 20, "{}", slabs.page_bytes());
+            assert!(slabs.page_bytes() > 35 << 20, "{}", slabs.page_bytes());
         }
     }
 }

@@ -805,6 +805,32 @@ fn a_long_value_is_compacted_within_a_small_budget() {
     assert_eq!(value.len(), PARTS as usize * PART_BYTES);
 }
 
+/// In a full table, the blocks of long values that were removed are used again, also without a free page.
+#[test]
+fn a_full_table_takes_long_values_in_place_of_others() {
+    const LONG: usize = 33_000;
+    let budget = MemoryBudget::new(24 << 20);
+    let options = MemoryOptions { shards: 1, budget, ..MemoryOptions::default() };
+    let table = AppendTable::new(options).unwrap();
+    let fill = |name: &str, len: usize| -> u64 {
+        let put = |i: &u64| table.put(format!("{name} {i}"), vec![*i as u8; len]).is_ok();
+        (0..).take_while(put).count() as u64
+    };
+    let count = fill("long", LONG);
+    let others = fill("short", 3000);
+    assert!(count > 300, "{count} and {others}");
+    let removed = || (0..count).step_by(2).map(|i| format!("long {i}"));
+    assert_eq!(table.remove_many(&removed().collect::<Vec<_>>()).unwrap(), count.div_ceil(2));
+    table.compact(&Watch::default()).unwrap();
+    removed().for_each(|key| assert!(!table.put(key, vec![7; LONG]).unwrap()));
+    for i in 0..count {
+        let expected = if i % 2 == 0 { 7 } else { i as u8 };
+        assert_eq!(table.get(format!("long {i}")), Some(vec![expected; LONG]), "{i}");
+    }
+    // Appends to them, too, as far as a list has room.
+    assert!(table.append("long 1", [1]).is_ok());
+}
+
 #[test]
 fn batches_visit_all_positions_once_and_in_order_in_each_shard() {
     for shards in [1, 2, 256] {

@@ -202,16 +202,14 @@ impl Values {
 
     /// Stores bytes in extents.
     fn store_large(&mut self, bytes: &[u8]) -> Result<Reference> {
-        let extents = bytes.len().div_ceil(BLOCK_BYTES_MAX);
-        // Then none of the allocations below fails. Two full extents fill a page.
-        self.slabs.ensure(extents.div_ceil(2) + 3)?;
-        let list = self.slabs.allocate(extents * REFERENCE_BYTES)?;
-        for (i, bytes) in bytes.chunks(BLOCK_BYTES_MAX).enumerate() {
-            let extent = self.slabs.allocate(bytes.len())?;
-            self.slabs.block_mut(extent).copy_from_slice(bytes);
-            self.set_extent(list, i, extent);
+        let parts = bytes.chunks(BLOCK_BYTES_MAX);
+        let lens = [HEAD_BYTES, parts.len() * REFERENCE_BYTES].into_iter();
+        let blocks = self.slabs.allocate_all(lens.chain(parts.clone().map(<[u8]>::len)))?;
+        let (head, list) = (blocks[0].marked(), blocks[1]);
+        for (i, (part, extent)) in parts.zip(&blocks[2..]).enumerate() {
+            self.slabs.block_mut(*extent).copy_from_slice(part);
+            self.set_extent(list, i, *extent);
         }
-        let head = self.slabs.allocate(HEAD_BYTES)?.marked();
         self.set_list(head, bytes.len(), list);
         Ok(head)
     }
@@ -259,38 +257,42 @@ impl Values {
 
     /// Adds bytes to extents. A snapshot may read the head and the list: they are replaced then.
     fn append_large(&mut self, head: Reference, bytes: &[u8]) -> Result<Reference> {
-        // Then none of the allocations below fails: the last extent, new ones, a list, a head.
-        self.slabs.ensure(bytes.len().div_ceil(BLOCK_BYTES_MAX).div_ceil(2) + 5)?;
-        let (len, old_list) = self.list(head);
-        let mut extents: Vec<_> = references(self.slabs.block(old_list)).collect();
-        let last = extents.last_mut().expect("a list has extents");
+        let (len, list) = self.list(head);
+        let mut extents: Vec<_> = references(self.slabs.block(list)).collect();
+        let last = *extents.last().expect("a list has extents");
         let (now, later) = bytes.split_at(bytes.len().min(BLOCK_BYTES_MAX - last.len()));
-        *last = self.append_to_block(*last, now)?;
-        for bytes in later.chunks(BLOCK_BYTES_MAX) {
-            let extent = self.slabs.allocate(bytes.len())?;
+        let (longer, later) = (last.len() + now.len(), later.chunks(BLOCK_BYTES_MAX));
+        let is_shared = self.kept_for.is_some();
+        let lens = [
+            (!self.slabs.stays(last, longer)).then_some(longer),
+            is_shared.then_some(HEAD_BYTES),
+            (is_shared || later.len() > 0)
+                .then_some((extents.len() + later.len()) * REFERENCE_BYTES),
+        ];
+        let new = lens.into_iter().flatten().chain(later.clone().map(<[u8]>::len));
+        let mut new = self.slabs.allocate_all(new)?.into_iter();
+        // Nothing fails from here on.
+        let [new_last, new_head, new_list] = lens.map(|len| len.and_then(|_| new.next()));
+        let longer = self.moved(last, new_last).unwrap_or_else(|| self.slabs.resize(last, longer));
+        self.slabs.block_mut(longer)[last.len()..].copy_from_slice(now);
+        *extents.last_mut().expect("a list has extents") = longer;
+        for (bytes, extent) in later.zip(new) {
             self.slabs.block_mut(extent).copy_from_slice(bytes);
             extents.push(extent);
         }
-        let list = if later.is_empty() {
-            self.unshared(old_list)?
-        } else {
-            self.free_block(old_list);
-            self.slabs.allocate(extents.len() * REFERENCE_BYTES)?
-        };
+        let list = self.moved(list, new_list).unwrap_or(list);
         extents.iter().enumerate().for_each(|(i, extent)| self.set_extent(list, i, *extent));
-        let head = self.unshared(head)?;
+        let head = self.moved(head, new_head).unwrap_or(head);
         self.set_list(head, len + bytes.len(), list);
         Ok(head)
     }
 
-    /// Returns the block itself, or a copy if a snapshot may read it.
-    fn unshared(&mut self, reference: Reference) -> Result<Reference> {
-        if self.kept_for.is_none() {
-            return Ok(reference);
-        }
-        let copy = self.slabs.copy(reference, reference.len())?;
-        self.free_block(reference);
-        Ok(copy)
+    /// Moves the contents of a block to a new one, if there is one, and frees the old one. Returns the new one.
+    fn moved(&mut self, from: Reference, to: Option<Reference>) -> Option<Reference> {
+        let to = Reference(to?.0 | from.0 & 1);
+        self.slabs.copy_to(from, to);
+        self.free_block(from);
+        Some(to)
     }
 
     /// Replaces a value in its place, if the place has the right size and no snapshot may read it; returns its
@@ -363,13 +365,13 @@ impl Values {
         if !reference.is_marked() {
             return Ok((self.leave_block(reference)?, None));
         }
-        // Then none of the allocations below fails: a copy of each for snapshots, or another place.
-        self.slabs.ensure(4)?;
         let (len, list) = self.list(reference);
-        let list = self.unshared(list)?;
-        let list = self.leave_block(list)?;
-        let head = self.unshared(reference)?;
-        let head = self.leave_block(head)?;
+        let moves = |block| self.kept_for.is_some() || self.slabs.is_leaving(block);
+        let lens = [reference, list].map(|block: Reference| moves(block).then_some(block.len()));
+        let mut new = self.slabs.allocate_all(lens.into_iter().flatten())?.into_iter();
+        let [new_head, new_list] = lens.map(|len| len.and_then(|_| new.next()));
+        let list = self.moved(list, new_list).unwrap_or(list);
+        let head = self.moved(reference, new_head).unwrap_or(reference);
         self.set_list(head, len, list);
         Ok((head, Some(list)))
     }
