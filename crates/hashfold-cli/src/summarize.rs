@@ -15,7 +15,12 @@ use hashfold::{
 use hashfold_rows::utc_of_ms;
 use hashfold_summarize::{Config, Report, Run, StreamStats, SummarizeError, config::Stream};
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 /// Time between two lines of progress, and between two JSON objects.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -73,19 +78,30 @@ pub(crate) fn run(args: &SummarizeArgs) -> Result<Exit> {
     Ok(if is_early { Exit::Stopped } else { Exit::Done })
 }
 
-/// Fails if a source has failed.
+/// Fails if a source has failed, or the last checkpoint could not be written.
 fn check_sources(stats: &[StreamStats]) -> Result<()> {
-    let mut errors =
-        stats.iter().flat_map(|stream| &stream.reports).filter_map(|report| match &**report {
-            Report::Failed(error) => Some(error),
-            _ => None,
-        });
+    let of_stream = |stream: &StreamStats| -> Vec<Arc<Report>> {
+        let is_failure = |report: &&Arc<Report>| match ***report {
+            Report::Failed(_) => true,
+            Report::Unsaved(_) => stream.is_unsaved,
+            _ => false,
+        };
+        stream.reports.iter().filter(is_failure).cloned().collect()
+    };
+    let failures: Vec<_> = stats.iter().flat_map(of_stream).collect();
+    let mut errors = failures.iter().filter_map(|report| match &**report {
+        Report::Failed(error) | Report::Unsaved(error) => Some(error),
+        _ => None,
+    });
     let Some(first) = errors.next() else { return Ok(()) };
     let mut failure = failure(first);
     match errors.count() {
         0 => {}
-        1 => failure.message.push_str("; and 1 other source failed"),
-        more => failure.message.push_str(&format!("; and {more} other sources failed")),
+        1 => failure.message.push_str("; and 1 other source or checkpoint failed"),
+        more => {
+            let more = format!("; and {more} other sources or checkpoints failed");
+            failure.message.push_str(&more);
+        }
     }
     Err(failure)
 }

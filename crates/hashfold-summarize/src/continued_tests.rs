@@ -217,8 +217,31 @@ fn a_checkpoint_that_cannot_be_written_does_not_end_the_run() {
     let reports = reports(&stats);
     assert!(reports.len() == 1 && reports[0].contains("no checkpoint"), "{reports:?}");
     assert!(matches!(*stats[0].reports[0], Report::Unsaved(_)));
+    assert!(!stats[0].is_unsaved);
     let run = Run::start(&config, &Env::system(), Arc::default()).unwrap();
     assert_eq!(run.continued()[0].stats.totals.frames, 50);
+}
+
+/// The last checkpoint cannot be written: the counts are there all the same, and the next run has all events once.
+#[test]
+fn a_last_checkpoint_that_cannot_be_written_is_said_with_the_counts() {
+    let work = TempDir::new().unwrap();
+    let (file, out) = (work.path().join("a.csv"), work.path().join("out"));
+    let config = config(&with("checkpoints = \"cp\""), work.path());
+    fs::write(&file, "").unwrap();
+    run_until(&config, &Env::system(), 0);
+    fs::write(&file, numbered(500)).unwrap();
+    let obstacle = work.path().join("cp/v1.checkpoint.new");
+    fs::create_dir(&obstacle).unwrap();
+    let stats = run_all(&config).unwrap();
+    assert!(stats[0].is_unsaved && stats[0].stats.totals.events == 500);
+    assert!(reports(&stats)[0].contains("v1.checkpoint"), "{:?}", reports(&stats));
+    let before = tables(&out.join("users"));
+    fs::remove_dir(&obstacle).unwrap();
+    let stats = run_all(&config).unwrap();
+    assert!(!stats[0].is_unsaved && stats[0].stats.totals.events == 500);
+    assert_eq!(tables(&out.join("users")), before);
+    assert_eq!(versions(&out.join("all")).0, 1);
 }
 
 /// The sink of one stream fails: the run ends with that error, and the others have what came by TCP in their checkpoints.

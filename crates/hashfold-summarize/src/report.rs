@@ -20,7 +20,7 @@ pub enum Report {
         /// Number of bytes that were read of the file before.
         offset: u64,
     },
-    /// A checkpoint cannot be written. The run goes on, and tries again after the next interval.
+    /// A checkpoint cannot be written. A run that goes on tries again after the next interval.
     Unsaved(SummarizeError),
 }
 
@@ -36,8 +36,8 @@ impl fmt::Display for Report {
             ),
             Report::Unsaved(error) => write!(
                 f,
-                "no checkpoint: {error}; the run goes on and tries again. If it is killed before, the next one continues \
-                 from the checkpoint before"
+                "no checkpoint: {error}; a run that goes on tries again. Until then, the next one continues from the \
+                 checkpoint before"
             ),
         }
     }

@@ -57,8 +57,10 @@ pub struct StreamStats {
     pub failed_connections: usize,
     /// Bytes at the ends of files that are left for the next run: of an event without its end, in a run with checkpoints.
     pub unread_bytes: u64,
-    /// Checkpoints that could not be written, while the run went on.
+    /// Checkpoints that could not be written. The run went on.
     pub failed_checkpoints: u64,
+    /// Whether the last checkpoint could not be written: what came after the one before is not in it.
+    pub is_unsaved: bool,
     /// What happened to it, in order.
     pub reports: Vec<Arc<Report>>,
 }
@@ -193,7 +195,7 @@ impl Run {
     ///
     /// # Errors
     /// The first error of a pipeline, which ends the run. With checkpoints, all other streams save theirs. Those of sources are in
-    /// the figures, unless the configuration says that they end the run.
+    /// the figures, unless the configuration says that they end the run, and so are those of checkpoints.
     pub fn wait(
         mut self,
         tick: &mut dyn FnMut(&[StreamStats]),
@@ -390,6 +392,7 @@ impl Lane {
             failed_connections: self.connections.failed.load(Ordering::Relaxed),
             unread_bytes: self.unread_bytes.load(Ordering::Relaxed),
             failed_checkpoints: self.failed_checkpoints.load(Ordering::Relaxed),
+            is_unsaved: self.is_unsaved.load(Ordering::Relaxed),
             reports: self.reports.all(),
         }
     }
@@ -410,8 +413,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Writes a checkpoint while the run goes on. One that cannot be written is counted, and reported if the one before was
-    /// written.
+    /// Writes a checkpoint during the run or at its end. One that cannot be written is counted, and reported if the one before
+    /// was written.
     fn try_to_save(&self, env: &Env) -> Result<(), SummarizeError> {
         let Some(path) = &self.checkpoint else { return Ok(()) };
         let checkpoint = self.pipeline.checkpoint()?;
@@ -444,7 +447,7 @@ impl Lane {
         if is_useful && (!goes_on || self.checkpoint.is_none()) {
             self.pipeline.end_windows()?;
         }
-        self.save(env)?;
+        self.try_to_save(env)?;
         let mut stats = self.stats();
         stats.stats = self.pipeline.stop()?;
         Ok(stats)
