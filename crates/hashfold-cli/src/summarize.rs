@@ -15,12 +15,7 @@ use hashfold::{
 use hashfold_rows::utc_of_ms;
 use hashfold_summarize::{Config, Report, Run, StreamStats, SummarizeError, config::Stream};
 use serde_json::{Value, json};
-use std::{
-    fs,
-    path::PathBuf,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{fs, path::PathBuf, sync::atomic::Ordering::Relaxed, time::Duration};
 
 /// Time between two lines of progress, and between two JSON objects.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -80,19 +75,7 @@ pub(crate) fn run(args: &SummarizeArgs) -> Result<Exit> {
 
 /// Fails if a source has failed, or the last checkpoint could not be written.
 fn check_sources(stats: &[StreamStats]) -> Result<()> {
-    let of_stream = |stream: &StreamStats| -> Vec<Arc<Report>> {
-        let is_failure = |report: &&Arc<Report>| match ***report {
-            Report::Failed(_) => true,
-            Report::Unsaved(_) => stream.is_unsaved,
-            _ => false,
-        };
-        stream.reports.iter().filter(is_failure).cloned().collect()
-    };
-    let failures: Vec<_> = stats.iter().flat_map(of_stream).collect();
-    let mut errors = failures.iter().filter_map(|report| match &**report {
-        Report::Failed(error) | Report::Unsaved(error) => Some(error),
-        _ => None,
-    });
+    let mut errors = stats.iter().flat_map(StreamStats::failures);
     let Some(first) = errors.next() else { return Ok(()) };
     let mut failure = failure(first);
     match errors.count() {
@@ -311,10 +294,10 @@ fn say_end(stream: &StreamStats, as_json: bool) -> Result<()> {
     put_count(&mut line, totals.ahead, "too far ahead");
     put_count(&mut line, totals.held, "far ahead and held for the next run");
     put_count(&mut line, totals.unrouted, "in no summary");
-    let connections = plural(stream.failed_connections as u64, "connection");
-    put_count(&mut line, stream.failed_connections as u64, &format!("{connections} failed"));
-    let checkpoints = plural(stream.failed_checkpoints, "checkpoint");
-    put_count(&mut line, stream.failed_checkpoints, &format!("{checkpoints} not written"));
+    let connections = ("connection failed", "connections failed");
+    put_counted(&mut line, stream.failed_connections as u64, connections);
+    let checkpoints = ("checkpoint not written", "checkpoints not written");
+    put_counted(&mut line, stream.failed_checkpoints, checkpoints);
     put_count(&mut line, stream.unread_bytes, "bytes of an unfinished event left for the next run");
     write_line(line)?;
     for (name, stats) in stream.summaries.iter().zip(&stream.stats.summaries) {
@@ -332,9 +315,9 @@ fn say_summary(name: &str, stats: &SummaryStats, (one, many): (&str, &str)) -> R
     );
     put_count(&mut line, stats.late, "late");
     put_count(&mut line, stats.no_group, "beyond the groups or the memory allowed");
-    let (sums, windows) = (plural(stats.overflows, "sum"), plural(stats.open_windows, "window"));
-    put_count(&mut line, stats.overflows, &format!("{sums} null since beyond 64 bits"));
-    put_count(&mut line, stats.open_windows, &format!("{windows} open"));
+    let sums = ("sum null since it is beyond 64 bits", "sums null since they are beyond 64 bits");
+    put_counted(&mut line, stats.overflows, sums);
+    put_counted(&mut line, stats.open_windows, ("window open", "windows open"));
     write_line(line)
 }
 
@@ -352,15 +335,11 @@ fn say_chains(((name, summaries), stats): ChainsOf<'_>) -> Result<()> {
         units::counted(stats.conversions, "conversion", "conversions"),
     );
     put_count(&mut line, stats.direct, "of them without a touch");
-    put_count(
-        &mut line,
-        stats.users,
-        if stats.users == 1 { "user in memory" } else { "users in memory" },
-    );
+    put_counted(&mut line, stats.users, ("user in memory", "users in memory"));
     put_count(&mut line, stats.late, "late");
     put_count(&mut line, stats.no_user, "without a user");
     put_count(&mut line, stats.too_long, "too long");
-    put_count(&mut line, stats.dumps, if stats.dumps == 1 { "dump" } else { "dumps" });
+    put_counted(&mut line, stats.dumps, ("dump", "dumps"));
     write_line(line)?;
     let mut summaries = summaries.iter().zip(&stats.summaries);
     summaries.try_for_each(|(name, stats)| say_summary(name, stats, ("credit", "credits")))
@@ -376,9 +355,10 @@ fn chains_json(((name, summaries), stats): ChainsOf<'_>) -> Value {
     })
 }
 
-/// Returns the word, with an s unless the count is 1.
-fn plural(count: u64, word: &str) -> String {
-    if count == 1 { word.to_owned() } else { format!("{word}s") }
+fn put_counted(line: &mut String, count: u64, (one, many): (&str, &str)) {
+    if count > 0 {
+        line.push_str(&format!(", {}", units::counted(count, one, many)));
+    }
 }
 
 fn put_count(line: &mut String, count: u64, what: &str) {

@@ -23,6 +23,7 @@ mod duration;
 mod error;
 pub mod framing;
 mod json;
+mod lane;
 mod metrics;
 mod output;
 mod parse;
@@ -44,11 +45,6 @@ mod tests;
 mod versions;
 
 pub use self::{
-    config::Config,
-    csv::CsvParser,
-    error::SummarizeError,
-    json::JsonParser,
-    parse::FrameParser,
-    report::Report,
-    run::{Run, StreamStats},
+    config::Config, csv::CsvParser, error::SummarizeError, json::JsonParser, lane::StreamStats,
+    parse::FrameParser, report::Report, run::Run,
 };

@@ -1,6 +1,6 @@
 //! The figures of a run in the text format of Prometheus, for a file and for a port.
 
-use crate::{report::Report, run::StreamStats};
+use crate::{lane::StreamStats, report::Report};
 use hashfold::pipeline::{ChainsStats, SummaryStats};
 use std::{
     fmt::{Display, Write as _},

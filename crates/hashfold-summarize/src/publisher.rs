@@ -1,7 +1,7 @@
 //! Publishes the figures of a run while it lasts: in a file, and on a port.
 
 use crate::{
-    config::Config, error::SummarizeError, metrics::Figures, run::StreamStats, scrape, tcp,
+    config::Config, error::SummarizeError, lane::StreamStats, metrics::Figures, scrape, tcp,
 };
 use hashfold::{Env, io::replace_file, work::MemoryBudget};
 use std::{

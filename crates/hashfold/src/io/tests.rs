@@ -952,6 +952,23 @@ mod faults {
     }
 
     #[test]
+    fn a_durable_folder_is_there_after_a_power_cut() {
+        let disk = FaultyDisk::new(FaultPlan::default());
+        disk.create_folder(path("lost")).unwrap();
+        create_durable_folder(&disk, path("a/b/c")).unwrap();
+        disk.create_folder(path("a/b/lost")).unwrap();
+        let mut names = std::collections::BTreeSet::new();
+        for seed in 0..SEEDS {
+            let disk = disk.after_power_cut(seed);
+            assert!(disk.exists(path("a/b/c")).unwrap(), "seed {seed}");
+            names.insert(disk.exists(path("a/b/lost")).unwrap());
+        }
+        assert_eq!(names.len(), 2, "a name that was not synced is lost sometimes");
+        // It is created again without harm.
+        create_durable_folder(&disk, path("a/b/c")).unwrap();
+    }
+
+    #[test]
     fn a_rename_between_folders_takes_along_what_came_before_it() {
         let disk = FaultyDisk::new(FaultPlan::default());
         disk.create_folder(path("from")).unwrap();

@@ -217,12 +217,15 @@ impl Slabs {
         Ok(())
     }
 
-    /// Returns the number of free blocks of a class on pages that have it; at least `enough`, if there are as many.
+    /// Counts the free blocks of a class, on pages that have it, up to `enough` or a few more. Pages may be listed twice.
     fn free_blocks(&self, class: usize, enough: usize) -> usize {
         let (mut seen, mut free) = (HashSet::new(), 0);
         for page in self.open[class].iter().rev() {
+            if free >= enough {
+                break;
+            }
             let state = &self.states[*page as usize];
-            if free < enough && usize::from(state.class) == class && seen.insert(*page) {
+            if usize::from(state.class) == class && seen.insert(*page) {
                 free += usize::from(state.free);
             }
         }

@@ -139,13 +139,9 @@ impl Pipeline {
         }
         let positions = positions(&options);
         if options.checkpoint.as_ref().is_some_and(|read| read.origin.definition != definition) {
-            let expected = "the same as now: to change them, begin without this checkpoint";
-            let got = "others";
-            return Err(Error::argument(
-                "fields, summaries and chains of the checkpoint",
-                expected,
-                got,
-            ));
+            let expected = "the one of this pipeline; begin without a checkpoint to change it";
+            let got = "one of other fields, summaries or chains";
+            return Err(Error::argument("definition of the checkpoint", expected, got));
         }
         let chains = std::mem::take(&mut options.chains);
         let owned = (build(fields, summaries, &options)?, build_chains(fields, chains, &options)?);

@@ -16,9 +16,8 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-/// Number of keys that are read together. The device has reads in flight as long as some of them wait, so many keys keep it
-/// busier than few.
-const KEYS_AT_ONCE: usize = 1024;
+/// Number of keys that are read together.
+const KEYS_AT_ONCE: usize = 64;
 
 /// Values that are kept for the commands after them, and changes that are not written yet, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 20;
