@@ -249,6 +249,9 @@ fn push(pipeline: &Pipeline, frames: &[&[u8]]) -> Result<()> {
     input.push(batch, None)
 }
 
+/// Size of what is before the positions of a checkpoint: the magic number, the version, the definition, and the id.
+const POSITIONS_AT: usize = 4 + 1 + 8 + 8;
+
 /// A checkpoint of such a pipeline in parts.
 struct Parts {
     /// All before the positions.
@@ -262,7 +265,7 @@ static PARTS: LazyLock<Parts> = LazyLock::new(|| {
     let pipeline = start(None, &MemoryBudget::unlimited()).expect("it starts");
     push(&pipeline, &[b"\x01a", b"\x02b", b"\x0ba", b"\x0ccd", b"\xffe"]).expect("it runs");
     let bytes = pipeline.checkpoint().expect("it runs").to_bytes();
-    let (before, rest) = bytes.split_at(13);
+    let (before, rest) = bytes.split_at(POSITIONS_AT);
     let mut fields = Decoder::new(rest);
     let mut states = || -> Result<[Vec<u8>; 3]> {
         let mut next = || -> Result<Vec<u8>> {
