@@ -12,7 +12,8 @@ use hashfold::{
     work::{Clock, Signal, SystemClock},
 };
 use std::{
-    fmt, fs,
+    fmt,
+    fs::{self, File},
     io::Write as _,
     net::TcpStream,
     path::Path,
@@ -95,6 +96,29 @@ fn a_window_that_was_published_before_a_crash_stays() {
     run_all(&config).unwrap();
     assert_eq!(tables(&out.join("users")), before);
     assert_eq!(versions(&out.join("all")), store);
+}
+
+/// A window whose table has a number, since another run had one of the same window, is not published again if that one is
+/// removed between a crash and the next run.
+#[test]
+fn a_table_with_a_number_stays_the_only_one_of_its_window() {
+    let work = TempDir::new().unwrap();
+    let (file, out) = (work.path().join("a.csv"), work.path().join("out"));
+    let (state, kept) = (work.path().join("cp/v1.checkpoint"), work.path().join("kept"));
+    let continued = config(&with("checkpoints = \"cp\""), work.path());
+    fs::write(&file, "").unwrap();
+    run_until(&continued, &Env::system(), 0);
+    fs::copy(&state, &kept).unwrap();
+    fs::write(&file, "1000,ben,x,7,1\n").unwrap();
+    run_all(&config(CSV, work.path())).unwrap();
+    fs::write(&file, "1000,ann,x,7,1\n9000,ann,x,7,1\n").unwrap();
+    run_all(&continued).unwrap();
+    fs::remove_dir_all(out.join("users/1970-01-01T00-00-01Z")).unwrap();
+    let before = tables(&out.join("users"));
+    assert!(before.contains_key("1970-01-01T00-00-01Z-2"));
+    fs::copy(&kept, &state).unwrap();
+    run_all(&continued).unwrap();
+    assert_eq!(tables(&out.join("users")), before);
 }
 
 /// A run that cannot start for its second stream leaves no checkpoint of the first one; nor does one whose place for results
@@ -294,6 +318,32 @@ fn a_pipe_without_a_writer_holds_no_run_up() {
         }
     });
     assert_eq!(stats.unwrap()[0].stats.totals.events, 200);
+}
+
+/// What another process has written to a pipe before the run is to stop is read, and an event that has no end is rejected.
+/// If the process closes the pipe, the last line needs no end.
+#[test]
+fn what_is_in_a_pipe_when_the_run_stops_is_read() {
+    for is_closed in [false, true] {
+        let work = TempDir::new().unwrap();
+        let pipe = work.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let config = config(&CSV.replace("a.csv", "pipe"), work.path());
+        let stop = Arc::<AtomicBool>::default();
+        let run = Run::start(&config, &Env::system(), stop.clone()).unwrap();
+        let mut writer = None;
+        let stats = run.wait(&mut |_| {
+            if !stop.swap(true, Ordering::Relaxed) {
+                let mut file = File::options().write(true).open(&pipe).unwrap();
+                file.write_all((numbered(100) + "1000,ann,x,7,1").as_bytes()).unwrap();
+                writer = Some(file).filter(|_| !is_closed);
+            }
+        });
+        let totals = &stats.unwrap()[0].stats.totals;
+        let rejected = u64::from(!is_closed);
+        assert_eq!((totals.frames, totals.events), (101, 101 - rejected), "{is_closed}");
+        drop(writer);
+    }
 }
 
 /// The last line of rejected frames was cut short by a crash: the next one begins a line of its own.

@@ -21,7 +21,7 @@ use hashfold::{
     work::MemoryBudget,
 };
 use std::{
-    fs, io, mem,
+    mem,
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::{
@@ -289,9 +289,7 @@ impl Lane {
             // A panic has ended only the connections of its address.
             let _ = thread.join();
         }
-        // A thread that waits for standard input, or for the other end of a pipe, ends with the process.
-        let is_waiting = cause != Cause::Done && self.stream.files.iter().any(can_wait);
-        if let Some(reader) = self.reader.take().filter(|_| !is_waiting) {
+        if let Some(reader) = self.reader.take() {
             let _ = reader.join();
         }
         self.check()?;
@@ -351,11 +349,6 @@ fn pipeline(
     Pipeline::start(&stream.fields, parsers.collect(), sinks, options)
 }
 
-/// Whether reading a file can wait for another process: standard input, a pipe or a terminal.
-fn can_wait(file: &Option<PathBuf>) -> bool {
-    file.as_ref().is_none_or(|path| fs::metadata(path).is_ok_and(|facts| !facts.is_file()))
-}
-
 /// The files of a stream, and what reading them needs.
 struct Files {
     stream: Stream,
@@ -393,9 +386,9 @@ impl Files {
     }
 
     fn read_one(&self, number: usize) -> Result<End, SummarizeError> {
-        let mut source = Source::new(&self.stream, &self.input, &self.stop).ending(self.ending);
+        let source = Source::new(&self.stream, &self.input, &self.stop).ending(self.ending);
         let Some(path) = &self.stream.files[number] else {
-            return source.read(&mut io::stdin().lock(), "standard input");
+            return source.file(OpenFile::standard_input()?, None);
         };
         let from = self.positions.get(number).copied().unwrap_or_default();
         let file = OpenFile::open(path, from)?;
@@ -405,6 +398,6 @@ impl Files {
             // For the next run, also if there is no event yet.
             self.input.push(self.input.batch()?, Some((number, Position::default())))?;
         }
-        source.file(file, number)
+        source.file(file, Some(number))
     }
 }

@@ -27,6 +27,7 @@ mod lane;
 mod metrics;
 mod output;
 mod parse;
+mod pipe;
 mod publisher;
 mod range;
 mod rejected;

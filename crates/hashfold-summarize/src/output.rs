@@ -28,6 +28,8 @@ pub(crate) struct TableSink {
     pub(crate) env: Env,
     /// Id of the run, and of those that it continues.
     pub(crate) run: u64,
+    /// Names of tables of windows that had one already, as they were before the first window; `None` before that.
+    pub(crate) numbered: Option<Vec<String>>,
 }
 
 /// Publishes each window as a version of a store.
@@ -71,10 +73,16 @@ fn run(layout: &Layout, window: &Window<'_>, seed: Seed) -> Result<VecRun> {
 impl TableSink {
     /// Begins the table of a window; `None` if it is there, since a crash came after it. One of another run stays: the name of
     /// the new one ends with a number then.
-    fn begin(&self, window: &Window<'_>) -> Result<Option<TableBuilder>> {
+    fn begin(&mut self, window: &Window<'_>) -> Result<Option<TableBuilder>> {
         let name = window_name(window.span());
         let attributes = attributes(&self.layout, window, self.run);
         let own = attributes.last().cloned();
+        // That of the other run may have been removed since.
+        for folder in self.numbered(&name)? {
+            if self.is_own(&folder, own.as_ref())? {
+                return Ok(None);
+            }
+        }
         let options = TableOptions::new().env(self.env.clone()).attributes(attributes);
         let (mut folder, mut number) = (self.folder.join(&name), 1);
         loop {
@@ -93,6 +101,20 @@ impl TableSink {
         }
     }
 
+    /// Returns the tables of a window whose names end with a number, as they were before the first window.
+    fn numbered(&mut self, name: &str) -> Result<Vec<PathBuf>> {
+        let all = match &self.numbered {
+            Some(all) => all,
+            None => {
+                let mut all = self.env.disk.list(&self.folder)?;
+                all.retain(|name| without_number(name).is_some());
+                self.numbered.insert(all)
+            }
+        };
+        let of_window = all.iter().filter(|numbered| without_number(numbered) == Some(name));
+        Ok(of_window.map(|numbered| self.folder.join(numbered)).collect())
+    }
+
     /// Whether the table in a folder has an attribute.
     fn is_own(&self, folder: &Path, own: Option<&(String, Vec<u8>)>) -> Result<bool> {
         match Table::open_with(folder, &ReadOptions::new().env(self.env.clone())) {
@@ -101,6 +123,12 @@ impl TableSink {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns the name of a window from that of a table with a number at its end.
+fn without_number(name: &str) -> Option<&str> {
+    let (name, number) = name.rsplit_once('-')?;
+    number.parse::<u64>().is_ok().then_some(name)
 }
 
 impl Sink for TableSink {

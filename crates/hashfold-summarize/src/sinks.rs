@@ -67,7 +67,9 @@ impl Place<'_> {
             let run = self.run;
             let layout = Layout::new(summary, fields);
             let sink: Box<dyn Sink> = match output {
-                OutputKind::Table => Box::new(TableSink { folder, layout, env, run }),
+                OutputKind::Table => {
+                    Box::new(TableSink { folder, layout, env, run, numbered: None })
+                }
                 OutputKind::Store => {
                     let versions = Versions::new(folder, env);
                     Box::new(StoreSink { versions, layout, run })

@@ -5,15 +5,19 @@ use crate::{
     config::Stream,
     error::SummarizeError,
     framing::{Ending, Framer, Piece},
+    pipe::Pipe,
+    tcp::DRAIN_MAX,
 };
 use hashfold::{
     pipeline::{Batch, Input, Position, SourceId},
     work::{Clock as _, SystemClock},
 };
+use rustix::fs::OFlags;
 use std::{
     fs::File,
     io::{self, ErrorKind, Read, Seek as _, SeekFrom},
     mem,
+    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -38,13 +42,15 @@ pub(crate) enum End {
     Stopped,
 }
 
-/// A file that is opened where it is to be read.
+/// A file that is opened where it is to be read, or standard input.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     file: File,
     place: String,
     offset: u64,
     first: FirstBytes,
+    /// Whether another process writes the bytes, and what is read is gone: a pipe, or a terminal.
+    is_pipe: bool,
     /// Whether this is another file than that of the checkpoint.
     pub(crate) is_replaced: bool,
 }
@@ -57,9 +63,13 @@ impl OpenFile {
             let place = place.clone();
             move |source| SummarizeError::Io { place, action, source }
         };
-        let mut file = File::open(path).map_err(failed("open"))?;
+        // Without the flag, a named pipe that nobody writes to could not be opened.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let mut file =
+            File::options().read(true).custom_flags(flags).open(path).map_err(failed("open"))?;
+        let is_pipe = is_pipe(&file).map_err(failed("read"))?;
         let mut open = || -> io::Result<(u64, Option<FirstBytes>)> {
-            if from.offset == 0 {
+            if from.offset == 0 || is_pipe {
                 return Ok((0, Some(FirstBytes::default())));
             }
             let is_long_enough = file.metadata()?.len() >= from.offset;
@@ -71,8 +81,29 @@ impl OpenFile {
         };
         let (offset, first) = open().map_err(failed("read"))?;
         let is_replaced = first.is_none();
-        Ok(OpenFile { file, place, offset, first: first.unwrap_or_default(), is_replaced })
+        let first = first.unwrap_or_default();
+        Ok(OpenFile { file, place, offset, first, is_pipe, is_replaced })
     }
+
+    /// Opens standard input, from which nothing else may read.
+    pub(crate) fn standard_input() -> Result<OpenFile, SummarizeError> {
+        let place = "standard input".to_owned();
+        let open = || {
+            let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+            let is_pipe = is_pipe(&file)?;
+            Ok((file, is_pipe))
+        };
+        let (file, is_pipe) = open().map_err(|source| {
+            let (place, action) = (place.clone(), "open");
+            SummarizeError::Io { place, action, source }
+        })?;
+        let first = FirstBytes::default();
+        Ok(OpenFile { file, place, offset: 0, first, is_pipe, is_replaced: false })
+    }
+}
+
+fn is_pipe(file: &File) -> io::Result<bool> {
+    Ok(!file.metadata()?.is_file())
 }
 
 /// What came of one read.
@@ -142,14 +173,39 @@ impl<'a> Source<'a> {
         Source { connection: Some(source), skips_header: false, ..self }
     }
 
-    /// Reads a file; `number` is its place among the files of the stream.
-    pub(crate) fn file(mut self, file: OpenFile, number: usize) -> Result<End, SummarizeError> {
-        let OpenFile { mut file, place, offset, first, .. } = file;
+    /// Reads a file. `number` is its place among the files of the stream; `None` stands for standard input, of which there is
+    /// no position.
+    pub(crate) fn file(
+        mut self,
+        file: OpenFile,
+        number: Option<usize>,
+    ) -> Result<End, SummarizeError> {
+        let OpenFile { mut file, place, offset, first, is_pipe, .. } = file;
+        if is_pipe {
+            return self.pipe(Pipe::new(file), &place);
+        }
         self.skips_header &= offset == 0;
-        self.position = Some((number, offset));
+        self.position = number.map(|number| (number, offset));
         self.consumed = offset;
         self.first = first;
         self.read(&mut file, &place)
+    }
+
+    /// Reads what another process writes, until its end, or until the run is to stop: then also what has come already.
+    fn pipe(self, mut pipe: Pipe, place: &str) -> Result<End, SummarizeError> {
+        let mut source = self.ending(Ending::Event);
+        let mut read = || {
+            let end = source.read(&mut pipe, place)?;
+            if end == End::Stopped {
+                pipe.wait_no_more();
+                source.drain(&mut pipe, place, SystemClock.now() + DRAIN_MAX)?;
+            }
+            Ok(end)
+        };
+        let end = read();
+        // After an error, too: the event that it broke off is counted.
+        source.ending(Ending::CutShort).finish()?;
+        end
     }
 
     /// Reads all bytes. A reader whose reads time out is asked again, unless the run is to stop.
