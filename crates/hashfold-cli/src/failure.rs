@@ -44,7 +44,7 @@ The exit code says what to do:
   4    damaged data: the message names file and offset; restore or rebuild the data set
   5    I/O failed: disk full, no permission, too many open files; fix the cause and repeat the call
   6    busy: another process writes to the data set, or has the map open; repeat the call later, or
-       use --wait TIME
+       use --wait TIME where there is this option
   130  stopped with Ctrl-C, kill or a closed terminal; the data set is as before the call, or has
        what the message says";
 

@@ -142,7 +142,7 @@ fn a_run_that_does_not_start_leaves_no_checkpoint() {
     assert_eq!(states(), 0);
     let text = with("checkpoints = \"cp\"").replace("\"out\"", "\"a.csv\"");
     let refused = start(&text);
-    assert!(refused.contains("a.csv"), "{refused}");
+    assert!(refused.contains("a.csv") && refused.contains("expected a folder"), "{refused}");
     assert_eq!(states(), 0);
 }
 

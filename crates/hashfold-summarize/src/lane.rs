@@ -320,10 +320,10 @@ fn pipeline(
     let parser = FrameParser::new(stream);
     let parsers = (0..stream.parsers).map(|_| -> Box<dyn Parser> { Box::new(parser.clone()) });
     let place = Place { out: &config.out, env, run: id };
+    place.prepare(stream)?;
     if checkpoint.is_none() {
         place.check_new(stream)?;
     }
-    place.prepare(stream)?;
     let rejected = match &config.rejected {
         None => None,
         Some(folder) => {

@@ -55,10 +55,11 @@ pub(crate) fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>
 /// Creates a folder and its missing parents, and waits until their names are durable. Succeeds if the folder exists.
 ///
 /// # Errors
-/// Those of the disk.
+/// `Argument` if the path is that of a file, or below a file; those of the disk.
 pub fn create_durable_folder(disk: &dyn Disk, path: &Path) -> Result<()> {
-    let above = folders_above(disk, path)?;
-    disk.create_folder(path)?;
+    let no_folder = |error: Error| error.if_no_folder(path);
+    let above = folders_above(disk, path).map_err(no_folder)?;
+    disk.create_folder(path).map_err(no_folder)?;
     above.iter().try_for_each(|folder| disk.sync_folder(folder))
 }
 
