@@ -83,11 +83,9 @@ fn other_line<L: Lines + ?Sized>(lines: &L, line: usize, slot: usize) -> usize {
 #[cold]
 fn displace<L: Lines + ?Sized>(lines: &mut L, format: Format, roots: [usize; 2]) -> Option<usize> {
     let slots = format.slots();
-    for root in roots {
-        (0..slots).for_each(|slot| lines.prefetch(other_line(lines, root, slot)));
-    }
     // One pair that moves is enough nearly always.
     for root in roots {
+        (0..slots).for_each(|slot| lines.prefetch(other_line(lines, root, slot)));
         for slot in 0..slots {
             let other = other_line(lines, root, slot);
             if line::count(lines.get(other)) < slots {

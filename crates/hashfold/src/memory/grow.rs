@@ -5,7 +5,7 @@ use super::{
     arena::{Arena, crowded},
     displace,
     group::{self, CHUNK_BYTES, CHUNK_LINES, CHUNKS_MAX, DEPTH_MAX, Group, LINES_MAX, REGION_BITS},
-    index::{Index, group_at},
+    index::{Index, RECENT, group_at},
     line::{self, Format, LINE_BYTES, Line, Pair, SLOTS_MAX},
     shape::next_size,
 };
@@ -179,6 +179,7 @@ impl Index {
         }
         group.encode(self.groups.line_mut(group_at(number)));
         self.rebuilds += 1;
+        self.rebuilt[self.rebuilds as usize % RECENT] = number;
         self.moved += group.count as u64;
         Ok(())
     }

@@ -24,6 +24,10 @@ use std::{hint::select_unpredictable, ops::Range};
 /// Number of hashes of a batch, which has the lock of its shard.
 pub(super) const BATCH: usize = 256;
 
+/// Number of groups built anew that are remembered. One is built anew every hundred puts or so, while the places of fewer are
+/// known ahead.
+pub(super) const RECENT: usize = 4;
+
 /// A directory: the groups of the hashes that share their first [`REGION_BITS`] bits.
 #[derive(Debug)]
 pub(super) struct Region {
@@ -47,6 +51,8 @@ pub(super) struct Index {
     pub(super) count: u64,
     /// Number of times that a group was built anew: grown, split or shrunk.
     pub(super) rebuilds: u64,
+    /// The last groups that were built anew: that of the n-th time is at n modulo the number of these.
+    pub(super) rebuilt: [u32; RECENT],
     /// Number of pairs in these groups.
     pub(super) moved: u64,
     /// Memory for building a group anew.
@@ -116,6 +122,7 @@ impl Index {
             instructions: Instructions::in_use(),
             count: 0,
             rebuilds: 0,
+            rebuilt: [0; RECENT],
             moved: 0,
             scratch: Scratch::default(),
         })
@@ -175,7 +182,7 @@ impl Index {
     /// Finds the lines of a place whose group was found, and prefetches them.
     #[inline(always)]
     pub(super) fn find_lines(&self, place: &mut Place) {
-        if place.rebuilds != self.rebuilds {
+        if !self.is_current(place) {
             place.group = self.group_of(place.hash);
         }
         self.set_lines(place);
@@ -185,11 +192,18 @@ impl Index {
         }
     }
 
-    /// Prefetches all lines that the pairs in the two lines of a place may be in, if both lines are full.
+    /// Whether the group of a place was not built anew since the place was found.
+    #[inline]
+    fn is_current(&self, place: &Place) -> bool {
+        let since = self.rebuilds.wrapping_sub(place.rebuilds);
+        since == 0 || since <= RECENT as u64 && !self.rebuilt.contains(&place.group)
+    }
+
+    /// Prefetches the lines that the pairs in the first line of a place may move to, if both lines are full.
     #[inline]
     pub(super) fn prefetch_others(&self, place: &Place) {
         // The lines of a group that was built anew since belong to others, and the group may have none.
-        if place.rebuilds != self.rebuilds {
+        if !self.is_current(place) {
             return;
         }
         let is_full = |at| line::count(self.chunks.line(at)) == place.format.slots();
@@ -198,12 +212,12 @@ impl Index {
         }
         let group = self.groups.line(group_at(place.group));
         let count = group::chunks(group) * CHUNK_LINES;
-        for at in place.lines {
-            let line = self.chunks.line(at);
-            for slot in 0..place.format.slots() {
-                let places = group::places(line::low(line, slot), count);
-                places.into_iter().for_each(|line| self.chunks.prefetch(line_at(group, line)));
-            }
+        // A pair of the second line moves only if none of the first one can.
+        let [first, _] = group::places(place.hash, count);
+        let line = self.chunks.line(place.lines[0]);
+        for slot in 0..place.format.slots() {
+            let [one, other] = group::places(line::low(line, slot), count);
+            self.chunks.prefetch(line_at(group, one + other - first));
         }
     }
 
@@ -225,7 +239,7 @@ impl Index {
     /// Finds a pair with the hash of a place, whose value `accept` accepts.
     #[inline]
     pub(super) fn find(&self, place: &Place, accept: impl FnMut(u64) -> bool) -> Option<Found> {
-        if place.rebuilds == self.rebuilds {
+        if self.is_current(place) {
             self.find_in(place, accept)
         } else {
             self.find_in(&self.place(place.hash), accept)
@@ -274,7 +288,7 @@ impl Index {
     /// `Memory` if the budget is exhausted; `Limit` if too many pairs crowd one place. Nothing is changed then.
     #[inline]
     pub(super) fn insert(&mut self, place: &Place, value: u64) -> Result<()> {
-        let is_done = place.rebuilds == self.rebuilds && self.try_insert(place, value)?;
+        let is_done = self.is_current(place) && self.try_insert(place, value)?;
         if is_done { Ok(()) } else { self.insert_anew(place.hash, value) }
     }
 

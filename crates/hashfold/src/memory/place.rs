@@ -2,7 +2,7 @@
 
 use super::{arena::At, line::Format};
 
-/// Where the pairs of a hash are, or would be: two lines of a group. It is found again when groups were built anew since.
+/// Where the pairs of a hash are, or would be: two lines of a group. It is found again when the group was built anew since.
 ///
 /// It is written and read field by field: copied as a whole, it would be read in larger pieces than it was written in, for
 /// which a processor waits.
@@ -23,6 +23,8 @@ impl Place {
     #[inline]
     pub(super) const fn unknown(hash: u64) -> Place {
         let (lines, format) = ([At::FIRST; 2], Format::Wide);
-        Place { hash, rebuilds: u64::MAX, lines, group: 0, format, has_lines: false }
+        // A number that no index comes near.
+        let rebuilds = u64::MAX / 2;
+        Place { hash, rebuilds, lines, group: 0, format, has_lines: false }
     }
 }
