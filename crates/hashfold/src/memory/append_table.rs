@@ -170,7 +170,7 @@ impl AppendTable {
         self.shards.in_batches(hashes, |shard, batch| {
             let mut shard = self.shards.write(shard);
             let mut ahead = Ahead::new(batch);
-            while let Some((position, place)) = shard.next(&mut ahead) {
+            while let Some((position, place)) = shard.next_to_change(&mut ahead) {
                 let key = keys[position].as_ref();
                 change(position, &mut Slot { shard: &mut shard, place, key })?;
             }
@@ -188,7 +188,7 @@ impl AppendTable {
         self.shards.in_batches(hashes, |shard, batch| {
             let mut shard = self.shards.write(shard);
             let mut ahead = Ahead::new(batch);
-            while let Some((position, place)) = shard.next(&mut ahead) {
+            while let Some((position, place)) = shard.next_to_change(&mut ahead) {
                 let (key, value) = &entries[position];
                 change(&mut shard, place, key.as_ref(), value.as_ref())?;
             }

@@ -194,7 +194,7 @@ impl Index {
 
     /// Whether the group of a place was not built anew since the place was found.
     #[inline]
-    fn is_current(&self, place: &Place) -> bool {
+    pub(super) fn is_current(&self, place: &Place) -> bool {
         let since = self.rebuilds.wrapping_sub(place.rebuilds);
         since == 0 || since <= RECENT as u64 && !self.rebuilt.contains(&place.group)
     }

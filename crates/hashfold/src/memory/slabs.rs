@@ -363,6 +363,13 @@ impl Slabs {
         }
     }
 
+    /// Prefetches the bit of a block, which may be freed soon.
+    #[inline]
+    pub(super) fn prefetch_bit(&self, reference: Reference) {
+        let line = reference.block() / (8 * LINE_BYTES);
+        self.bitmaps.prefetch(Arena::<BITMAP_BYTES>::at(reference.page(), line));
+    }
+
     /// Chooses pages with few blocks, which are to leave them: of those less full than `fill`, all but the first ones, on
     /// which the blocks of the others have room, so that no page is added, and memory is free at the end. Returns their
     /// number.

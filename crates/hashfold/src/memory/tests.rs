@@ -5,6 +5,7 @@ use super::{
     index::{BATCH, Index},
     line::Pair,
     mix::unmix,
+    place::Place,
     shards::Shards,
     slabs::Reference,
     *,
@@ -16,7 +17,7 @@ use crate::{
     run::{Run, VecRun},
     work::{MemoryBudget, Random as _, SeededRandom, Watch},
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Returns a pseudorandom number below `limit`.
 fn below(numbers: &SeededRandom, limit: u64) -> u64 {
@@ -97,6 +98,38 @@ fn an_index_agrees_with_a_sorted_map() {
 
 /// Keys whose hashes begin with the same bits. Groups whose lines were found ahead are split before they are used, and all
 /// keys go to one half.
+/// Groups grow, split, and shrink at last.
+#[test]
+fn a_place_is_known_until_its_group_is_built_anew() {
+    let mut index = index(&MemoryOptions::default(), Instructions::Portable);
+    let numbers = SeededRandom::new(5);
+    let (mut hashes, mut places, mut known, mut unknown) = (Vec::new(), VecDeque::new(), 0, 0);
+    for step in 0..60_000 {
+        if step < 40_000 {
+            hashes.push(hash(&numbers, 0));
+            let place = index.place(hashes[step]);
+            index.insert(&place, 1).unwrap();
+        } else {
+            let hash = hashes.swap_remove(below(&numbers, hashes.len() as u64) as usize);
+            let found = index.find(&index.place(hash), |_| true).unwrap();
+            index.remove(hash, found).unwrap();
+        }
+        for place in &places {
+            let now: Place = index.place(place.hash);
+            if !index.is_current(place) {
+                unknown += 1;
+                continue;
+            }
+            known += u64::from(place.rebuilds < now.rebuilds);
+            let facts = |place: &Place| (place.group, place.lines, place.has_lines, place.format);
+            assert_eq!(facts(place), facts(&now));
+        }
+        places.push_front(index.place(hash(&numbers, 0)));
+        places.truncate(32);
+    }
+    assert!(known > 10_000 && unknown > 1000, "{known} {unknown}");
+}
+
 #[test]
 fn a_batch_of_crowded_keys_is_put_whole() {
     let numbers = SeededRandom::new(5);
