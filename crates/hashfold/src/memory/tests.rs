@@ -103,7 +103,8 @@ fn an_index_agrees_with_a_sorted_map() {
 fn a_place_is_known_until_its_group_is_built_anew() {
     let mut index = index(&MemoryOptions::default(), Instructions::Portable);
     let numbers = SeededRandom::new(5);
-    let (mut hashes, mut places, mut known, mut unknown) = (Vec::new(), VecDeque::new(), 0, 0);
+    let (mut hashes, mut places) = (Vec::new(), VecDeque::<Place>::new());
+    let (mut known, mut unknown) = (0, 0);
     for step in 0..60_000 {
         if step < 40_000 {
             hashes.push(hash(&numbers, 0));
@@ -115,7 +116,7 @@ fn a_place_is_known_until_its_group_is_built_anew() {
             index.remove(hash, found).unwrap();
         }
         for place in &places {
-            let now: Place = index.place(place.hash);
+            let now = index.place(place.hash);
             if !index.is_current(place) {
                 unknown += 1;
                 continue;
