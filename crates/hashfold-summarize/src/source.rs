@@ -6,7 +6,6 @@ use crate::{
     error::SummarizeError,
     framing::{Ending, Framer, Piece},
     pipe::Pipe,
-    tcp::DRAIN_MAX,
 };
 use hashfold::{
     pipeline::{Batch, Input, Position, SourceId},
@@ -32,6 +31,9 @@ const BATCH_EVENTS: usize = 256;
 const BATCH_BYTES: usize = 64 << 10;
 /// Bytes beyond the longest event that a frame can need: its length in digits, and its end.
 const FRAME_OVERHEAD: usize = 16;
+
+/// Time in which what has come before the run is to stop is read.
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// How reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::{
     config::Stream,
     error::SummarizeError,
     framing::Ending,
-    source::{End, Source},
+    source::{DRAIN_MAX, End, Source},
 };
 use hashfold::{
     pipeline::{Input, SourceId},
@@ -26,8 +26,6 @@ use std::{
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which a connection that is silent looks whether the run is to stop.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
-/// Time in which what has come before the run is to stop is read.
-pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// After this long without a byte, the system asks whether the sender is still there.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 /// What errors call a connection.
