@@ -116,8 +116,15 @@ fn a_table_with_a_number_stays_the_only_one_of_its_window() {
     fs::remove_dir_all(out.join("users/1970-01-01T00-00-01Z")).unwrap();
     let before = tables(&out.join("users"));
     assert!(before.contains_key("1970-01-01T00-00-01Z-2"));
+    // A crash came while tables were built, and a file is in the way.
+    let [empty, other] = [2, 3].map(|i| out.join(format!("users/1970-01-01T00-00-09Z-{i}")));
+    fs::create_dir(&empty).unwrap();
+    fs::write(&other, "").unwrap();
+    fs::remove_dir_all(out.join("users/1970-01-01T00-00-09Z")).unwrap();
     fs::copy(&kept, &state).unwrap();
     run_all(&continued).unwrap();
+    fs::remove_dir(&empty).unwrap();
+    fs::remove_file(&other).unwrap();
     assert_eq!(tables(&out.join("users")), before);
 }
 

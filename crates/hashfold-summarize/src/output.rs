@@ -14,7 +14,10 @@ use hashfold::{
 };
 use hashfold_rows::{Schema, utc_of_ms};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Name of the attribute of a table or version that has the window.
 const WINDOW: &str = "window";
@@ -119,10 +122,17 @@ impl TableSink {
     fn is_own(&self, folder: &Path, own: Option<&(String, Vec<u8>)>) -> Result<bool> {
         match Table::open_with(folder, &ReadOptions::new().env(self.env.clone())) {
             Ok(table) => Ok(own.is_some_and(|(name, of)| table.attribute(name) == Some(of))),
-            Err(error) if error.class() == ErrorClass::Damage => Ok(false),
+            Err(error) if error.class() == ErrorClass::Damage || is_no_table(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether there is no table: a file, or a folder without a manifest, since a crash came before that.
+fn is_no_table(error: &Error) -> bool {
+    let is_no_folder = |error: &io::Error| error.kind() == io::ErrorKind::NotADirectory;
+    error.is_absent()
+        || matches!(error.kind(), ErrorKind::Io { source, .. } if is_no_folder(source))
 }
 
 /// Returns the name of a window from that of a table with a number at its end.
