@@ -11,9 +11,9 @@ use hashfold_fuzz::{
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
     env,
     panic::catch_unwind,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread::panicking,
 };
 
@@ -25,11 +25,14 @@ const ALLOCATION_MAX: usize = 8 << 20;
 /// needs for the names of functions.
 struct Bounded;
 
+thread_local! {
+    /// Whether an allocation was refused for the current input: those that follow are for the report.
+    static HAS_REFUSED: Cell<bool> = const { Cell::new(false) };
+}
+
 impl Bounded {
-    /// Whether an allocation is refused. All that follow the first refused one are for its report.
     fn refuses(layout: Layout) -> bool {
-        static HAS_REFUSED: AtomicBool = AtomicBool::new(false);
-        layout.size() > ALLOCATION_MAX && !panicking() && !HAS_REFUSED.swap(true, Relaxed)
+        layout.size() > ALLOCATION_MAX && !panicking() && !HAS_REFUSED.replace(true)
     }
 }
 
@@ -96,6 +99,7 @@ fn run(target: fn(&[u8]), inputs: u64, input: impl Fn(&mut Random) -> Vec<u8>) {
     let seed = number("HASHFOLD_FUZZ_SEED", 1);
     for i in 0..inputs {
         let bytes = input(&mut Random(seed << 40 | i));
+        HAS_REFUSED.set(false);
         if catch_unwind(|| target(&bytes)).is_err() {
             panic!("input {i} of seed {seed}: {bytes:?}");
         }

@@ -77,21 +77,29 @@ fn a_continued_run_replaces_no_results_of_others_and_skips_none_of_its_own() {
     assert!(count == 2 && value.contains("ann"), "{count}: {value}");
 }
 
+/// Runs without an event. Returns what sets the checkpoint back to that run, as after a crash.
+fn run_to_go_back_to(config: &Config, work: &Path) -> impl Fn() {
+    let (state, kept) = (work.join("cp/v1.checkpoint"), work.join("kept"));
+    fs::write(work.join("a.csv"), "").unwrap();
+    run_until(config, &Env::system(), 0);
+    fs::copy(&state, &kept).unwrap();
+    move || {
+        fs::copy(&kept, &state).unwrap();
+    }
+}
+
 /// A window that was published after the last checkpoint stays as it is, also if the next run gets fewer events, since a
 /// sender does not send them again.
 #[test]
 fn a_window_that_was_published_before_a_crash_stays() {
     let work = TempDir::new().unwrap();
     let (file, out) = (work.path().join("a.csv"), work.path().join("out"));
-    let (state, kept) = (work.path().join("cp/v1.checkpoint"), work.path().join("kept"));
     let config = config(&with("checkpoints = \"cp\""), work.path());
-    fs::write(&file, "").unwrap();
-    run_until(&config, &Env::system(), 0);
-    fs::copy(&state, &kept).unwrap();
+    let go_back = run_to_go_back_to(&config, work.path());
     fs::write(&file, "1000,ann,x,7,1\n1001,ann,x,7,1\n9000,ann,x,7,1\n").unwrap();
     run_all(&config).unwrap();
     let (before, store) = (tables(&out.join("users")), versions(&out.join("all")));
-    fs::copy(&kept, &state).unwrap();
+    go_back();
     fs::write(&file, "1000,ann,x,7,1\n9000,ann,x,7,1\n").unwrap();
     run_all(&config).unwrap();
     assert_eq!(tables(&out.join("users")), before);
@@ -104,11 +112,8 @@ fn a_window_that_was_published_before_a_crash_stays() {
 fn a_table_with_a_number_stays_the_only_one_of_its_window() {
     let work = TempDir::new().unwrap();
     let (file, out) = (work.path().join("a.csv"), work.path().join("out"));
-    let (state, kept) = (work.path().join("cp/v1.checkpoint"), work.path().join("kept"));
     let continued = config(&with("checkpoints = \"cp\""), work.path());
-    fs::write(&file, "").unwrap();
-    run_until(&continued, &Env::system(), 0);
-    fs::copy(&state, &kept).unwrap();
+    let go_back = run_to_go_back_to(&continued, work.path());
     fs::write(&file, "1000,ben,x,7,1\n").unwrap();
     run_all(&config(CSV, work.path())).unwrap();
     fs::write(&file, "1000,ann,x,7,1\n9000,ann,x,7,1\n").unwrap();
@@ -121,7 +126,7 @@ fn a_table_with_a_number_stays_the_only_one_of_its_window() {
     fs::create_dir(&empty).unwrap();
     fs::write(&other, "").unwrap();
     fs::remove_dir_all(out.join("users/1970-01-01T00-00-09Z")).unwrap();
-    fs::copy(&kept, &state).unwrap();
+    go_back();
     run_all(&continued).unwrap();
     fs::remove_dir(&empty).unwrap();
     fs::remove_file(&other).unwrap();
@@ -147,9 +152,10 @@ fn a_run_that_does_not_start_leaves_no_checkpoint() {
     assert!(refused.contains("cannot listen"), "{refused}");
     let states = || fs::read_dir(work.path().join("cp")).unwrap().count();
     assert_eq!(states(), 0);
-    let text = with("checkpoints = \"cp\"").replace("\"out\"", "\"a.csv\"");
-    let refused = start(&text);
-    assert!(refused.contains("a.csv") && refused.contains("expected a folder"), "{refused}");
+    for out in ["\"a.csv\"", "\"a.csv/below\""] {
+        let refused = start(&with("checkpoints = \"cp\"").replace("\"out\"", out));
+        assert!(refused.contains("a.csv") && refused.contains("expected a folder"), "{refused}");
+    }
     assert_eq!(states(), 0);
 }
 

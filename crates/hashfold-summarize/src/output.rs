@@ -15,7 +15,7 @@ use hashfold::{
 use hashfold_rows::{Schema, utc_of_ms};
 use serde_json::json;
 use std::{
-    io,
+    io, iter,
     path::{Path, PathBuf},
 };
 
@@ -80,21 +80,18 @@ impl TableSink {
         let name = window_name(window.span());
         let attributes = attributes(&self.layout, window, self.run);
         let own = attributes.last().cloned();
-        // That of the other run may have been removed since.
-        for folder in self.numbered(&name)? {
+        let named = self.folder.join(&name);
+        // Those of other runs, which its name avoids, may have been removed since.
+        for folder in iter::once(named.clone()).chain(self.numbered(&name)?) {
             if self.is_own(&folder, own.as_ref())? {
                 return Ok(None);
             }
         }
         let options = TableOptions::new().env(self.env.clone()).attributes(attributes);
-        let (mut folder, mut number) = (self.folder.join(&name), 1);
+        let (mut folder, mut number) = (named, 1);
         loop {
             match while_busy(&self.env, || TableBuilder::with(&folder, options.clone())) {
-                Err(error) if matches!(error.kind(), ErrorKind::Exists) => {
-                    if self.is_own(&folder, own.as_ref())? {
-                        return Ok(None);
-                    }
-                }
+                Err(error) if matches!(error.kind(), ErrorKind::Exists) => {}
                 // A damaged table is found by `hashfold verify`.
                 Err(error) if error.class() == ErrorClass::Damage => {}
                 builder => return builder.map(Some),

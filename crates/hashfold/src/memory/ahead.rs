@@ -35,7 +35,7 @@ impl<'a> Ahead<'a> {
         self.next_reached::<2>(index, |_| ())
     }
 
-    /// Does what [`Ahead::next`] does, and prefetches the lines that the pairs in full lines may move to.
+    /// Does what [`Ahead::next`] does, and prefetches the lines that pairs may move to if both lines of a place are full.
     #[inline]
     pub(super) fn next_to_insert(&mut self, index: &Index) -> Option<(usize, &Place)> {
         self.next_reached::<3>(index, |place| index.prefetch_others(place))
