@@ -51,7 +51,7 @@ pub use self::{
     writer::{Prepare, UNIT_SIZE, WRITER_BYTES_MAX, Writer},
 };
 pub(crate) use self::{
-    segment::{LARGE_MIN, Part, Segment},
+    segment::{LARGE_PAGE_BYTES, Part, SEGMENT_BYTES, Segment},
     striped::{Completeness, Device, StripedFile},
     whole::{folders_above, new_name},
 };

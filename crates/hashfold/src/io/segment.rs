@@ -10,19 +10,21 @@ use std::{
     fmt, io,
     ops::{Deref, DerefMut},
     ptr::NonNull,
-    slice,
     sync::Arc,
 };
 
-/// Size of a segment in bytes from which on large pages are requested.
-pub(crate) const LARGE_MIN: usize = 4 << 20;
+/// Size of a segment in bytes.
+pub(crate) const SEGMENT_BYTES: usize = 32 << 20;
 
-/// A range of zeros, all of it reserved and none of it resident until it is populated or touched.
+/// Size of a large page in bytes.
+pub(crate) const LARGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A range of zeros, which begins at a large page; all of it is reserved, and none of it resident until it is populated
+/// or touched.
 pub(crate) struct Segment {
     map: Arc<MmapRaw>,
-    /// The bytes of the map, which is asked once: this is in the path of every lookup.
-    start: NonNull<u8>,
-    len: usize,
+    /// The bytes of the map from its first large page on. The map is asked once: this is in the path of every lookup.
+    start: NonNull<[u8; SEGMENT_BYTES]>,
 }
 
 // SAFETY: the segment owns the bytes that `start` points to, as a `Box<[u8]>` would.
@@ -34,40 +36,38 @@ unsafe impl Sync for Segment {}
 #[derive(Clone)]
 pub(crate) struct Part {
     map: Arc<MmapRaw>,
+    /// The first byte in the map.
     start: usize,
     len: usize,
 }
 
 impl Segment {
-    /// Reserves addresses for `len` bytes. Large pages are requested for large segments.
+    /// Reserves addresses. Large pages are requested from byte `large_from` on.
     ///
     /// # Errors
     /// `Io` if the system refuses.
-    pub(crate) fn reserve(len: usize) -> Result<Segment> {
+    pub(crate) fn reserve(large_from: usize) -> Result<Segment> {
+        let len = SEGMENT_BYTES + LARGE_PAGE_BYTES;
         let map = MmapOptions::new().len(len).no_reserve_swap().map_anon();
-        let map = map.map_err(|error| Error::io("reserve memory", error))?;
+        let map = MmapRaw::from(map.map_err(|error| Error::io("reserve memory", error))?);
+        let start = map.as_mut_ptr().wrapping_add(first_large_page(&map));
+        let start = NonNull::new(start).expect("a map is not at address 0").cast();
+        let segment = Segment { start, map: Arc::new(map) };
         #[cfg(target_os = "linux")]
-        if len >= LARGE_MIN {
+        if large_from < SEGMENT_BYTES {
+            let Part { map, start, len } = segment.part(large_from, SEGMENT_BYTES - large_from);
             // A system without large pages refuses, and uses small ones.
-            let _ = map.advise(Advice::HugePage);
+            let _ = map.advise_range(Advice::HugePage, start, len);
         }
-        let map = Arc::new(MmapRaw::from(map));
-        let start = NonNull::new(map.as_mut_ptr()).expect("a map is not at address 0");
-        Ok(Segment { start, len: map.len(), map })
-    }
-
-    /// Returns a step in which a segment of this size is populated, in bytes: a large page, or less.
-    ///
-    /// A segment need not begin at a large page. A step may then end within one, all of which becomes resident: up to
-    /// 2 MiB more than was populated.
-    pub(crate) const fn step(len: usize) -> usize {
-        if len >= LARGE_MIN { 2 << 20 } else { 1 << 16 }
+        #[cfg(not(target_os = "linux"))]
+        let _ = large_from;
+        Ok(segment)
     }
 
     /// Returns the `len` bytes from `start` on, for populating them.
     pub(crate) fn part(&self, start: usize, len: usize) -> Part {
-        assert!(start + len <= self.len);
-        Part { map: self.map.clone(), start, len }
+        assert!(start + len <= SEGMENT_BYTES);
+        Part { start: first_large_page(&self.map) + start, len, map: self.map.clone() }
     }
 
     /// Gives the memory of the `len` bytes from `start` on back to the system: they are zeros then, and become resident
@@ -76,16 +76,16 @@ impl Segment {
     /// A job that populates these bytes must have ended: they may be resident after it.
     #[cfg(target_os = "linux")]
     pub(crate) fn give_back(&mut self, start: usize, len: usize) -> bool {
-        assert!(start + len <= self.len);
+        let Part { map, start, len } = self.part(start, len);
         // SAFETY: the map is anonymous and private, so that its bytes are zeros when they are read the next time, which
         // are valid bytes. `self` is borrowed mutably: no slice of the map lives while its contents change.
-        unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) }.is_ok()
+        unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) }.is_ok()
     }
 
     /// Leaves the bytes as they are: no memory is given back on this system.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn give_back(&mut self, start: usize, len: usize) -> bool {
-        assert!(start + len <= self.len);
+        assert!(start + len <= SEGMENT_BYTES);
         false
     }
 
@@ -94,10 +94,10 @@ impl Segment {
     pub(crate) fn resident_bytes(&self) -> usize {
         // SAFETY: this reads a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        let mut pages = vec![0_u8; self.len.div_ceil(page)];
+        let mut pages = vec![0_u8; SEGMENT_BYTES / page];
         // SAFETY: the range is that of the map, which lives as long as `self`, and `pages` has a byte for each page of it.
         let done = unsafe {
-            libc::mincore(self.start.as_ptr().cast(), self.len, pages.as_mut_ptr().cast())
+            libc::mincore(self.start.as_ptr().cast(), SEGMENT_BYTES, pages.as_mut_ptr().cast())
         };
         assert_eq!(done, 0, "{}", io::Error::last_os_error());
         pages.iter().filter(|page| **page & 1 == 1).count() * page
@@ -126,27 +126,32 @@ impl Part {
 }
 
 impl Deref for Segment {
-    type Target = [u8];
+    type Target = [u8; SEGMENT_BYTES];
 
     #[inline]
-    fn deref(&self) -> &[u8] {
+    fn deref(&self) -> &[u8; SEGMENT_BYTES] {
         // SAFETY: the map is readable, initialised with zeros, and lives as long as `self`. Only this owner accesses
         // its bytes: a `Part` gives no access to them, and populating memory leaves its contents as they are.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        unsafe { self.start.as_ref() }
     }
 }
 
 impl DerefMut for Segment {
     #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; the map is writable, and `self` is borrowed mutably as long as the slice lives.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    fn deref_mut(&mut self) -> &mut [u8; SEGMENT_BYTES] {
+        // SAFETY: as above; the map is writable, and `self` is borrowed mutably as long as the reference lives.
+        unsafe { self.start.as_mut() }
     }
+}
+
+/// Returns the offset of the first large page of a map, in bytes.
+fn first_large_page(map: &MmapRaw) -> usize {
+    map.as_ptr().addr().wrapping_neg() % LARGE_PAGE_BYTES
 }
 
 impl fmt::Debug for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Segment({} bytes)", self.len())
+        f.write_str("Segment")
     }
 }
 
@@ -156,14 +161,14 @@ mod tests {
 
     #[test]
     fn populating_a_part_leaves_its_contents() {
-        for len in [1 << 16, LARGE_MIN] {
-            let mut segment = Segment::reserve(len).unwrap();
-            let step = Segment::step(len);
+        for step in [1 << 16, LARGE_PAGE_BYTES] {
+            let mut segment = Segment::reserve(LARGE_PAGE_BYTES).unwrap();
+            assert!(segment.as_ptr().addr().is_multiple_of(LARGE_PAGE_BYTES));
             segment[step - 1] = 7;
             segment.part(0, step).populate().unwrap();
-            let rest = segment.part(len - step, step);
+            let rest = segment.part(SEGMENT_BYTES - step, step);
             assert!(segment[..step - 1].iter().all(|byte| *byte == 0));
-            assert_eq!((segment[step - 1], segment.len()), (7, len));
+            assert_eq!(segment[step - 1], 7);
             drop(segment);
             rest.populate().unwrap();
         }
@@ -173,17 +178,17 @@ mod tests {
     /// all stay.
     #[test]
     fn a_part_that_is_given_back_is_zeros_and_can_be_used_again() {
-        for len in [1 << 18, LARGE_MIN] {
-            let mut segment = Segment::reserve(len).unwrap();
-            let step = Segment::step(len);
+        for (large_from, step) in [(SEGMENT_BYTES, 1 << 16), (0, LARGE_PAGE_BYTES)] {
+            let mut segment = Segment::reserve(large_from).unwrap();
+            let len = 4 * step;
             segment.part(0, len).populate().unwrap();
-            segment.fill(7);
+            segment[..len].fill(7);
             let is_given = segment.give_back(step, step);
             #[cfg(target_os = "linux")]
             assert_eq!((is_given, segment.resident_bytes()), (true, len - step));
             let expected =
                 |at: usize| if is_given && (step..2 * step).contains(&at) { 0 } else { 7 };
-            assert!(segment.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+            assert!(segment[..len].iter().enumerate().all(|(at, byte)| *byte == expected(at)));
             segment.part(step, step).populate().unwrap();
             segment[step..2 * step].fill(9);
             assert!(segment[step..2 * step].iter().all(|byte| *byte == 9));

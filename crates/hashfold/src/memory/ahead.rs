@@ -15,10 +15,6 @@ pub(super) struct Ahead<'a> {
     ring: [Place; RING],
     /// Number of hashes whose place is used, from the first one on.
     used: usize,
-    /// Those for which `reach` was called, whose lines are prefetched, and whose descriptor is.
-    reached: usize,
-    placed: usize,
-    grouped: usize,
 }
 
 impl<'a> Ahead<'a> {
@@ -26,7 +22,7 @@ impl<'a> Ahead<'a> {
     #[inline]
     pub(super) fn new(batch: &'a [(usize, u64)]) -> Ahead<'a> {
         const UNKNOWN: Place = Place::unknown(0);
-        Ahead { batch, ring: [UNKNOWN; RING], used: 0, reached: 0, placed: 0, grouped: 0 }
+        Ahead { batch, ring: [UNKNOWN; RING], used: 0 }
     }
 
     /// Returns the position and the place of the next hash of the batch.
@@ -52,7 +48,7 @@ impl<'a> Ahead<'a> {
         self.next_reached::<3>(index, reach)
     }
 
-    /// Returns the next place after it has done each of so many steps for later ones.
+    /// Returns the next place after it has done each of so many steps for a later one.
     #[inline(always)]
     fn next_reached<const STEPS: usize>(
         &mut self,
@@ -61,24 +57,38 @@ impl<'a> Ahead<'a> {
     ) -> Option<(usize, &Place)> {
         let i = self.used;
         let (position, _) = *self.batch.get(i)?;
-        let ahead = |steps: usize| self.batch.len().min(i + steps * DISTANCE + 1);
-        let (grouped, placed, reached) = (ahead(STEPS), ahead(STEPS - 1), ahead(STEPS - 2));
-        // One of each, but for the first place of a batch, and the last ones.
-        while self.grouped < grouped {
-            let place = &mut self.ring[self.grouped % RING];
-            place.hash = self.batch[self.grouped].1;
-            index.find_group(place);
-            self.grouped += 1;
+        if i == 0 {
+            self.begin::<STEPS>(index, &reach);
         }
-        while self.placed < placed {
-            index.find_lines(&mut self.ring[self.placed % RING]);
-            self.placed += 1;
-        }
-        while STEPS == 3 && self.reached < reached {
-            reach(&self.ring[self.reached % RING]);
-            self.reached += 1;
-        }
+        self.step::<STEPS>(index, &reach, i + STEPS * DISTANCE);
         self.used += 1;
         Some((position, &self.ring[i % RING]))
+    }
+
+    /// Does the steps that come before the first place is used.
+    #[inline(always)]
+    fn begin<const STEPS: usize>(&mut self, index: &Index, reach: &impl Fn(&Place)) {
+        (0..STEPS * DISTANCE).for_each(|last| self.step::<STEPS>(index, reach, last));
+    }
+
+    /// Does the first step for the hash at `last`, and each further step for a hash some places before it.
+    #[inline(always)]
+    fn step<const STEPS: usize>(&mut self, index: &Index, reach: &impl Fn(&Place), last: usize) {
+        if let Some((_, hash)) = self.batch.get(last) {
+            let place = &mut self.ring[last % RING];
+            place.hash = *hash;
+            index.find_group(place);
+        }
+        let before = |steps: usize| {
+            let at = last.wrapping_sub(steps * DISTANCE);
+            (at < self.batch.len()).then_some(at % RING)
+        };
+        let (placed, reached) = (before(1), before(2));
+        if let Some(at) = placed {
+            index.find_lines(&mut self.ring[at]);
+        }
+        if STEPS == 3 && let Some(at) = reached {
+            reach(&self.ring[at]);
+        }
     }
 }

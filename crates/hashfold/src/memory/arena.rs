@@ -1,9 +1,4 @@
-//! Memory in units of one size, which never moves: it grows by segments, each twice as large as the one before.
-//!
-//! ```text
-//! units   0 ..        | ..       | ..                   | ..
-//! bytes   64 KiB      | 64 KiB   | 128 KiB              | 256 KiB, 512 KiB, …
-//! ```
+//! Memory in units of one size, which never moves: it grows by segments of 32 MiB of addresses.
 //!
 //! Only the units in use are resident, in [`steps`](super::steps): growing populates the next step, and with an executor
 //! a background job populates some steps ahead, because the first access to a large page takes milliseconds. A step of
@@ -11,19 +6,18 @@
 
 use super::{
     line::{LINE_BYTES, Line},
-    steps::{Steps, span},
+    steps::{LARGE_MIN, Steps, span},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    io::{Part, Segment},
+    io::{Part, SEGMENT_BYTES, Segment},
     run::prefetch::prefetch,
     work::{Executor, MemoryBudget, Reserved},
 };
 use std::sync::Arc;
 
-/// Size of the first segment in bytes, a multiple of all unit sizes.
-const FIRST_BYTES: usize = 1 << FIRST_LOG2;
-const FIRST_LOG2: u32 = 16;
+/// Number of lines in a segment.
+const SEGMENT_LINES: usize = SEGMENT_BYTES / LINE_BYTES;
 
 /// Number of units that can be told apart, at most.
 pub(super) const UNITS_MAX: u32 = u32::MAX - 1;
@@ -55,7 +49,7 @@ pub(super) struct Arena<const UNIT: usize> {
 
 impl<const UNIT: usize> Arena<UNIT> {
     const CHECKED: () =
-        assert!(UNIT.is_multiple_of(LINE_BYTES) && FIRST_BYTES.is_multiple_of(UNIT));
+        assert!(UNIT.is_multiple_of(LINE_BYTES) && SEGMENT_BYTES.is_multiple_of(UNIT));
 
     /// Makes an arena without memory, for at most `units_max` units.
     pub(super) fn new(
@@ -124,9 +118,8 @@ impl<const UNIT: usize> Arena<UNIT> {
         self.ensure(1)?;
         let segments = &self.segments;
         Ok(self.steps.take(|unit| {
-            let at = Self::at(unit, 0);
-            let link = &segments[at.segment()][at.start()..at.start() + size_of::<u32>()];
-            u32::from_le_bytes(link.try_into().expect("the slice has 4 bytes"))
+            let line = line_of(segments, Self::at(unit, 0));
+            u32::from_le_bytes(*line.first_chunk().expect("a line is longer"))
         }))
     }
 
@@ -186,8 +179,7 @@ impl<const UNIT: usize> Arena<UNIT> {
 
     /// Gives a step without a unit in use back to the system; returns whether the system takes it. No job populates it.
     fn give_step_back(&mut self, step: usize) -> bool {
-        let (byte, len) = span(step);
-        let (index, start) = segment_of(byte);
+        let (index, start, len) = part_of(step);
         let is_given = self.segments[index].give_back(start, len);
         if is_given {
             self.steps.leave(step);
@@ -204,10 +196,10 @@ impl<const UNIT: usize> Arena<UNIT> {
             return Err(ErrorKind::Limit { what: "units of memory", limit, got }.into());
         }
         self.reserved.resize(self.steps.resident() + len as u64)?;
-        let (index, _) = segment_of(byte);
+        let (index, ..) = part_of(step);
         if index == self.segments.len() {
-            let segment =
-                Segment::reserve(segment_bytes(index)).inspect_err(|_| self.set_reserved())?;
+            let large_from = LARGE_MIN.saturating_sub(index * SEGMENT_BYTES);
+            let segment = Segment::reserve(large_from).inspect_err(|_| self.set_reserved())?;
             self.segments.push(segment);
         }
         Ok(step)
@@ -215,8 +207,7 @@ impl<const UNIT: usize> Arena<UNIT> {
 
     /// Returns the bytes of a step, for populating them.
     fn part(&self, step: usize) -> Part {
-        let (byte, len) = span(step);
-        let (index, start) = segment_of(byte);
+        let (index, start, len) = part_of(step);
         self.segments[index].part(start, len)
     }
 
@@ -273,88 +264,81 @@ impl<const UNIT: usize> Arena<UNIT> {
     #[inline]
     pub(super) fn at(unit: u32, line: usize) -> At {
         debug_assert!(line < UNIT / LINE_BYTES);
-        At::of(u64::from(unit) * UNIT as u64 + (line * LINE_BYTES) as u64)
+        At(u64::from(unit) * (UNIT / LINE_BYTES) as u64 + line as u64)
     }
 
     /// Returns a line.
     #[inline]
     pub(super) fn line(&self, at: At) -> &Line {
-        let bytes = &self.segments[at.segment()][at.start()..at.start() + LINE_BYTES];
-        bytes.try_into().expect("a line has this size")
+        line_of(&self.segments, at)
     }
 
     /// Returns a line, to be changed.
     #[inline]
     pub(super) fn line_mut(&mut self, at: At) -> &mut Line {
-        let bytes = &mut self.segments[at.segment()][at.start()..at.start() + LINE_BYTES];
-        bytes.try_into().expect("a line has this size")
+        &mut self.segments[at.segment()].as_chunks_mut().0[at.line()]
     }
 
     /// Returns a unit.
     #[inline]
     pub(super) fn unit(&self, unit: u32) -> &[u8; UNIT] {
-        let at = Self::at(unit, 0);
-        let bytes = &self.segments[at.segment()][at.start()..at.start() + UNIT];
-        bytes.try_into().expect("a unit has this size")
+        let (segment, place) = Self::place(unit);
+        &self.segments[segment].as_chunks().0[place]
     }
 
     /// Returns a unit, to be changed.
     #[inline]
     pub(super) fn unit_mut(&mut self, unit: u32) -> &mut [u8; UNIT] {
-        let at = Self::at(unit, 0);
-        let bytes = &mut self.segments[at.segment()][at.start()..at.start() + UNIT];
-        bytes.try_into().expect("a unit has this size")
+        let (segment, place) = Self::place(unit);
+        &mut self.segments[segment].as_chunks_mut().0[place]
+    }
+
+    /// Returns the segment of a unit, and its place among the units there.
+    #[inline]
+    fn place(unit: u32) -> (usize, usize) {
+        let units = SEGMENT_BYTES / UNIT;
+        (unit as usize / units, unit as usize % units)
     }
 
     /// Prefetches a line.
     #[inline]
     pub(super) fn prefetch(&self, at: At) {
         if let Some(segment) = self.segments.get(at.segment()) {
-            prefetch(segment, at.start());
+            prefetch(segment.as_chunks::<LINE_BYTES>().0, at.line());
         }
     }
 }
 
-/// Where a line of an arena is, as long as the arena lives: the number of its segment in the first 8 bits, and its offset
-/// in the segment.
+/// Where a line of an arena is: its number among the lines of all segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At(u64);
 
 impl At {
     /// The first line.
     pub(super) const FIRST: At = At(0);
-    const START_BITS: u32 = 56;
 
-    /// Returns the place of a byte of all segments.
-    #[inline]
-    fn of(byte: u64) -> At {
-        let (segment, start) = segment_of(byte);
-        At((segment as u64) << Self::START_BITS | start as u64)
-    }
-
+    /// Returns the number of its segment.
     #[inline]
     fn segment(self) -> usize {
-        (self.0 >> Self::START_BITS) as usize
+        (self.0 / SEGMENT_LINES as u64) as usize
     }
 
+    /// Returns its number in its segment.
     #[inline]
-    fn start(self) -> usize {
-        (self.0 & ((1 << Self::START_BITS) - 1)) as usize
+    fn line(self) -> usize {
+        (self.0 % SEGMENT_LINES as u64) as usize
     }
 }
 
-/// Returns the segment of a byte, and its offset in the segment.
 #[inline]
-fn segment_of(byte: u64) -> (usize, usize) {
-    let index = u64::BITS - (byte >> FIRST_LOG2).leading_zeros();
-    // All segments but the first begin at their own size.
-    let start = (1 << (index + FIRST_LOG2 - 1)) & !(FIRST_BYTES as u64 - 1);
-    (index as usize, (byte - start) as usize)
+fn line_of(segments: &[Segment], at: At) -> &Line {
+    &segments[at.segment()].as_chunks().0[at.line()]
 }
 
-/// Returns the size of a segment, in bytes.
-fn segment_bytes(index: usize) -> usize {
-    FIRST_BYTES << index.saturating_sub(1)
+/// Returns the segment of a step, and the first byte of the step in it and its size in bytes.
+fn part_of(step: usize) -> (usize, usize, usize) {
+    let (byte, len) = span(step);
+    ((byte / SEGMENT_BYTES as u64) as usize, (byte % SEGMENT_BYTES as u64) as usize, len)
 }
 
 /// Returns the error of too many units in one place.
@@ -368,17 +352,14 @@ mod tests {
     use crate::{key::Seed, work::Threads};
 
     #[test]
-    fn segments_follow_each_other_without_gaps() {
-        let (mut index, mut end) = (0, 0);
-        for byte in (0..1 << 21).step_by(64) {
-            if byte == end {
-                end += segment_bytes(index) as u64;
-                index += 1;
-            }
-            let start = end - segment_bytes(index - 1) as u64;
-            assert_eq!(segment_of(byte), (index - 1, (byte - start) as usize));
+    fn a_step_is_in_one_segment() {
+        let mut end = 0;
+        for step in 0..1000 {
+            let (segment, start, len) = part_of(step);
+            assert_eq!(segment * SEGMENT_BYTES + start, end);
+            assert!(start + len <= SEGMENT_BYTES);
+            end += len;
         }
-        assert_eq!(segment_of((1 << 40) + 5), (25, 5));
     }
 
     /// All units keep what is written to them while the arena grows, with and without a job that populates memory.

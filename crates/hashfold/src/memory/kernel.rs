@@ -5,7 +5,7 @@ use crate::cpu::Instructions;
 
 /// Returns the slots of two lines whose last 48 bits are those of `hash`, a bit each, those of the second line from bit 8
 /// on; slots that are not in use are left out.
-#[inline]
+#[inline(always)]
 pub(super) fn equal(instructions: Instructions, lines: [&Line; 2], hash: u64) -> u32 {
     let in_use = line::in_use(lines[0]) | line::in_use(lines[1]) << 8;
     #[cfg(target_arch = "x86_64")]
@@ -29,7 +29,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// Compares the slots of two lines, used or not; returns `None` if the instructions for it may not be used.
-    #[inline]
+    #[inline(always)]
     pub(super) fn equal(instructions: Instructions, lines: [&Line; 2], low: u64) -> Option<u32> {
         match instructions {
             Instructions::Portable => None,

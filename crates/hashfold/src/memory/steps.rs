@@ -11,14 +11,16 @@
 //! units of a step are a list, which is in the units themselves.
 
 use super::bits::Bits;
-use crate::io::{LARGE_MIN, Segment};
+use crate::io::LARGE_PAGE_BYTES;
 
 /// The end of a list of free units.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// The first byte of the steps that are large pages.
+pub(super) const LARGE_MIN: usize = 4 << 20;
 /// Size in bytes of the steps below [`LARGE_MIN`], and of the others.
-const SMALL_BYTES: usize = Segment::step(0);
-const LARGE_BYTES: usize = Segment::step(LARGE_MIN);
+const SMALL_BYTES: usize = 1 << 16;
+const LARGE_BYTES: usize = LARGE_PAGE_BYTES;
 /// Number of steps below [`LARGE_MIN`].
 const SMALL_STEPS: usize = LARGE_MIN / SMALL_BYTES;
 
