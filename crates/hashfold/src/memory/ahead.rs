@@ -87,7 +87,9 @@ impl<'a> Ahead<'a> {
         if let Some(at) = placed {
             index.find_lines(&mut self.ring[at]);
         }
-        if STEPS == 3 && let Some(at) = reached {
+        if STEPS == 3
+            && let Some(at) = reached
+        {
             reach(&self.ring[at]);
         }
     }

@@ -300,6 +300,13 @@ impl<const UNIT: usize> Arena<UNIT> {
         (unit as usize / units, unit as usize % units)
     }
 
+    /// Prefetches all lines of a unit.
+    #[inline]
+    pub(super) fn prefetch_unit(&self, unit: u32) {
+        let unit = self.unit(unit).as_chunks::<LINE_BYTES>().0;
+        (0..unit.len()).for_each(|line| prefetch(unit, line));
+    }
+
     /// Prefetches a line.
     #[inline]
     pub(super) fn prefetch(&self, at: At) {

@@ -2,15 +2,15 @@
 //! a buffer that fits in the first cache, and copied to their chunks. Until they are placed, nothing is changed.
 
 use super::{
-    arena::{Arena, crowded},
-    displace,
-    group::{self, CHUNK_BYTES, CHUNK_LINES, CHUNKS_MAX, DEPTH_MAX, Group, LINES_MAX, REGION_BITS},
+    arena::crowded,
+    fill::fill,
+    group::{CHUNK_BYTES, CHUNK_LINES, CHUNKS_MAX, DEPTH_MAX, Group, LINES_MAX, REGION_BITS},
     index::{Index, RECENT, group_at},
-    line::{self, Format, LINE_BYTES, Line, Pair, SLOTS_MAX},
+    kernel,
+    line::{Format, LINE_BYTES, Line, Pair, SLOTS_MAX},
     shape::next_size,
 };
 use crate::error::Result;
-use std::hint::select_unpredictable;
 
 /// Number of chunks that are prefetched ahead of the one that is read.
 const AHEAD: usize = 2;
@@ -58,35 +58,15 @@ impl Index {
     pub(super) fn gather(&self, group: &Group, hash: u64, pairs: &mut Vec<Pair>) {
         let mut count = pairs.len();
         pairs.resize(count + group.count + SLOTS_MAX, Pair { hash: 0, value: 0 });
-        match self.shape.format(group.depth) {
-            Format::Narrow => self.gather_lines(Format::Narrow, group, hash, pairs, &mut count),
-            Format::Wide => self.gather_lines(Format::Wide, group, hash, pairs, &mut count),
+        let format = self.shape.format(group.depth);
+        for (i, id) in group.ids().iter().enumerate() {
+            if let Some(later) = group.ids().get(i + AHEAD) {
+                self.chunks.prefetch_unit(*later);
+            }
+            let lines = self.chunks.unit(*id).as_chunks().0;
+            kernel::gather(self.instructions, format, lines, hash, pairs, &mut count);
         }
         pairs.truncate(count);
-    }
-
-    /// Adds the pairs of a group in a format; inlined for a constant one.
-    #[inline(always)]
-    fn gather_lines(
-        &self,
-        format: Format,
-        group: &Group,
-        hash: u64,
-        pairs: &mut [Pair],
-        count: &mut usize,
-    ) {
-        let ids = group.ids();
-        for (i, id) in ids.iter().enumerate() {
-            let later = ids.get(i + AHEAD);
-            for (number, line) in
-                self.chunks.unit(*id).as_chunks::<LINE_BYTES>().0.iter().enumerate()
-            {
-                if let Some(later) = later {
-                    self.chunks.prefetch(Arena::<CHUNK_BYTES>::at(*later, number));
-                }
-                format.gather(line, hash, pairs, count);
-            }
-        }
     }
 
     /// Moves the pairs of a group to at least `min` new chunks; returns `false`, and changes nothing, if they do not
@@ -196,41 +176,11 @@ impl Index {
         let mut size = self.shape.chunks_for(format, pairs.len(), min)?;
         loop {
             let lines = &mut lines[..size * CHUNK_LINES];
-            if place(format, pairs, lines, &mut self.scratch.left) {
+            if fill(self.instructions, format, pairs, lines, &mut self.scratch.left) {
                 return Some(size);
             }
             size = next_size(size)?;
         }
-    }
-}
-
-/// Places all pairs into empty lines; returns `false` if one finds no slot.
-fn place(format: Format, pairs: &[Pair], lines: &mut [Line], left: &mut Vec<Pair>) -> bool {
-    lines.iter_mut().for_each(line::clear);
-    left.clear();
-    match format {
-        Format::Narrow => place_emptier(Format::Narrow, pairs, lines, left),
-        Format::Wide => place_emptier(Format::Wide, pairs, lines, left),
-    }
-    // For these, other pairs move.
-    left.iter().all(|pair| displace::insert(lines, format, *pair))
-}
-
-/// Places pairs into the emptier of their two lines; adds those both of whose lines are full to `left`. Inlined for a
-/// constant format.
-#[inline(always)]
-fn place_emptier(format: Format, pairs: &[Pair], lines: &mut [Line], left: &mut Vec<Pair>) {
-    let mut counts = [0_u8; LINES_MAX];
-    for pair in pairs {
-        let [first, second] = group::places(pair.hash, lines.len());
-        let emptier = select_unpredictable(counts[first] <= counts[second], first, second);
-        let slot = usize::from(counts[emptier]);
-        if slot == format.slots() {
-            left.push(*pair);
-            continue;
-        }
-        format.set(&mut lines[emptier], slot, *pair);
-        counts[emptier] += 1;
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Index {
     pub(super) chunks: Arena<CHUNK_BYTES>,
     pub(super) shape: Shape,
     pub(super) snapshots: Snapshots,
-    instructions: Instructions,
+    pub(super) instructions: Instructions,
     /// Number of pairs.
     pub(super) count: u64,
     /// Number of times that a group was built anew: grown, split or shrunk.

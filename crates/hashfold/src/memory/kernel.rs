@@ -1,6 +1,10 @@
-//! Comparing the slots of two lines with a hash at once, with and without special machine instructions.
+//! Comparing the slots of two lines with a hash at once, and reading and writing all pairs of lines, with and without
+//! special machine instructions.
 
-use super::line::{self, LOW, Line, SLOTS_MAX};
+use super::{
+    fill::{self, Choice},
+    line::{self, Format, LOW, Line, Pair, SLOTS_MAX},
+};
 use crate::cpu::Instructions;
 
 /// Returns the slots of two lines whose last 48 bits are those of `hash`, a bit each, those of the second line from bit 8
@@ -17,6 +21,74 @@ pub(super) fn equal(instructions: Instructions, lines: [&Line; 2], hash: u64) ->
     (equal_portable(first, hash & LOW) | equal_portable(second, hash & LOW) << 8) & in_use
 }
 
+/// Adds the pairs of lines to `pairs`, of which `count` are filled; there must be places for [`SLOTS_MAX`] more than there
+/// are. `base` has the first bits of their hashes, which the lines do not have.
+#[inline]
+pub(super) fn gather(
+    instructions: Instructions,
+    format: Format,
+    lines: &[Line],
+    base: u64,
+    pairs: &mut [Pair],
+    count: &mut usize,
+) {
+    let mut gather = |format: Format| {
+        lines.iter().for_each(|line| format.gather(line, base, pairs, count));
+    };
+    match (format, instructions) {
+        #[cfg(target_arch = "x86_64")]
+        (Format::Narrow, Instructions::V4) => x86::gather(lines, base, pairs, count),
+        // Two calls, which are compiled for a constant format each.
+        (Format::Narrow, _) => gather(Format::Narrow),
+        (Format::Wide, _) => gather(Format::Wide),
+    }
+}
+
+/// Returns the two lines, of `lines`, that each pair may be in.
+#[inline]
+pub(super) fn choose(
+    instructions: Instructions,
+    pairs: &[Pair],
+    lines: usize,
+    choices: &mut [Choice],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if instructions > Instructions::Portable {
+        return x86::choose(instructions, pairs, lines, choices);
+    }
+    let _ = instructions;
+    fill::choose(pairs, lines, choices);
+}
+
+/// The numbers of the pairs in the slots of lines.
+pub(super) struct Slots([[u16; 8]; 256]);
+
+impl Default for Slots {
+    fn default() -> Slots {
+        Slots([[0; 8]; 256])
+    }
+}
+
+impl Slots {
+    #[inline]
+    pub(super) fn set(&mut self, line: u8, slot: usize, pair: usize) {
+        self.0[usize::from(line)][slot] = pair as u16;
+    }
+}
+
+/// Writes pairs to narrow lines, of which each has `counts` pairs, with the instructions of [`Instructions::V4`]. What is
+/// in the other slots is arbitrary.
+///
+/// # Panics
+/// If the processor does not have the instructions.
+#[inline]
+pub(super) fn pack(pairs: &[Pair], slots: &Slots, counts: &[u8; 256], lines: &mut [Line]) {
+    #[cfg(target_arch = "x86_64")]
+    x86::pack(pairs, slots, counts, lines);
+    #[cfg(not(target_arch = "x86_64"))]
+    unreachable!("{:?}", (pairs.len(), slots.0.len(), counts.len(), lines.len()));
+}
+
 /// Compares all slots of a line without special instructions.
 fn equal_portable(line: &Line, low: u64) -> u32 {
     (0..SLOTS_MAX).fold(0, |mask, slot| mask | u32::from(line::low(line, slot) == low) << slot)
@@ -25,8 +97,24 @@ fn equal_portable(line: &Line, low: u64) -> u32 {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{Instructions, Line, SLOTS_MAX, line};
+    use super::{Choice, Format, Instructions, Line, Pair, SLOTS_MAX, Slots, fill, line};
     use std::arch::x86_64::*;
+
+    /// The bytes that spread five numbers of 48 bits, from a byte of a line on, to lanes of 64 bits.
+    const fn lanes_from(start: usize) -> [u8; 64] {
+        let mut places = [0; 64];
+        let mut i = 0;
+        while i < 64 {
+            places[i] = (start + i / 8 * 6 + i % 8) as u8 % 64;
+            i += 1;
+        }
+        places
+    }
+
+    /// The bytes of these lanes that are in use.
+    const LANES_USED: u64 = 0x003F_3F3F_3F3F;
+    const HASHES: [u8; 64] = lanes_from(0);
+    const VALUES: [u8; 64] = lanes_from(line::NARROW_VALUES);
 
     /// Compares the slots of two lines, used or not; returns `None` if the instructions for it may not be used.
     #[inline(always)]
@@ -45,28 +133,173 @@ mod x86 {
     /// Spreads five numbers of 48 bits to lanes of 64 bits, and compares all with one instruction.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
     fn equal_v4(first: &Line, second: &Line, low: u64) -> u32 {
-        const PLACES: [u8; 64] = {
-            let mut places = [0; 64];
-            let mut i = 0;
-            while i < 64 {
-                places[i] = (i / 8 * 6 + i % 8) as u8 % 64;
-                i += 1;
-            }
-            places
-        };
-        const USED: u64 = 0x003F_3F3F_3F3F;
         // SAFETY: 64 bytes are read, of an array of this size each.
         let (places, first, second) = unsafe {
             let load = |bytes: &[u8; 64]| _mm512_loadu_si512(bytes.as_ptr().cast());
-            (load(&PLACES), load(first), load(second))
+            (load(&HASHES), load(first), load(second))
         };
         let low = _mm512_set1_epi64(low as i64);
-        let first = _mm512_maskz_permutexvar_epi8(USED, places, first);
-        let second = _mm512_maskz_permutexvar_epi8(USED, places, second);
+        let first = _mm512_maskz_permutexvar_epi8(LANES_USED, places, first);
+        let second = _mm512_maskz_permutexvar_epi8(LANES_USED, places, second);
         let all = (1 << SLOTS_MAX) - 1;
         let second = _mm512_mask_cmpeq_epi64_mask(all, second, low);
         u32::from(_mm512_mask_cmpeq_epi64_mask(all, first, low)) | u32::from(second) << 8
     }
+
+    /// Does what [`super::gather`] does for narrow lines.
+    ///
+    /// # Panics
+    /// If the processor does not have the instructions.
+    pub(super) fn gather(lines: &[Line], base: u64, pairs: &mut [Pair], count: &mut usize) {
+        assert!(Instructions::in_use() == Instructions::V4);
+        // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
+        unsafe { gather_v4(lines, base, pairs, count) }
+    }
+
+    /// Spreads the numbers of a line to lanes of 64 bits, and writes those of the slots in use.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,popcnt")]
+    fn gather_v4(lines: &[Line], base: u64, pairs: &mut [Pair], count: &mut usize) {
+        let bits = Format::Narrow.hash_bits();
+        let base = _mm512_set1_epi64((base >> bits << bits) as i64);
+        // SAFETY: 64 bytes are read, of an array of this size each.
+        let load = |bytes: &[u8; 64]| unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
+        let (hash_places, value_places) = (load(&HASHES), load(&VALUES));
+        let shifts = _mm512_setr_epi64(5, 10, 15, 20, 25, 0, 0, 0);
+        let high_mask = _mm512_set1_epi64((1 << line::NARROW_HIGH_BITS) - 1);
+        // The hash and the value of each of the first four pairs, and of the fifth.
+        let first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+        let last = _mm512_setr_epi64(4, 12, 4, 12, 4, 12, 4, 12);
+        for line in lines {
+            let (bytes, used) = (load(line), line::in_use(line));
+            let hashes = _mm512_maskz_permutexvar_epi8(LANES_USED, hash_places, bytes);
+            let values = _mm512_maskz_permutexvar_epi8(LANES_USED, value_places, bytes);
+            let meta = _mm512_set1_epi64(i64::from(line::meta(line)));
+            let high = _mm512_and_si512(_mm512_srlv_epi64(meta, shifts), high_mask);
+            let high = _mm512_slli_epi64::<{ line::LOW_BITS }>(high);
+            let hashes = _mm512_or_si512(_mm512_or_si512(hashes, high), base);
+            let four = _mm512_permutex2var_epi64(hashes, first, values);
+            let four = _mm512_maskz_compress_epi64(TWICE[(used & 15) as usize], four);
+            let fifth = _mm512_castsi512_si128(_mm512_permutex2var_epi64(hashes, last, values));
+            let places: &mut [Pair; SLOTS_MAX] =
+                pairs[*count..].first_chunk_mut().expect("there are places for all slots");
+            let of_four = (used & 15).count_ones() as usize;
+            // SAFETY: of five pairs of 16 bytes, the first four are written, and one from the first to the fifth.
+            unsafe {
+                let start = places.as_mut_ptr();
+                _mm512_storeu_si512(start.cast(), four);
+                _mm_storeu_si128(start.add(of_four).cast(), fifth);
+            }
+            *count += of_four + (used >> 4 & 1) as usize;
+        }
+    }
+
+    /// Does what [`super::choose`] does.
+    ///
+    /// # Panics
+    /// If the processor does not have the instructions.
+    pub(super) fn choose(
+        instructions: Instructions,
+        pairs: &[Pair],
+        lines: usize,
+        choices: &mut [Choice],
+    ) {
+        assert!(instructions <= Instructions::in_use());
+        if instructions == Instructions::V4 {
+            // SAFETY: the processor has these instructions: `Instructions` are detected.
+            unsafe { choose_v4(pairs, lines, choices) }
+        } else {
+            // SAFETY: as above.
+            unsafe { choose_v3(pairs, lines, choices) }
+        }
+    }
+
+    /// [`fill::choose`], compiled for several pairs at once.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
+    fn choose_v4(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
+        fill::choose(pairs, lines, choices);
+    }
+
+    /// [`fill::choose`], compiled for several pairs at once.
+    #[target_feature(enable = "avx2")]
+    fn choose_v3(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
+        fill::choose(pairs, lines, choices);
+    }
+
+    /// Does what [`super::pack`] does.
+    pub(super) fn pack(pairs: &[Pair], slots: &Slots, counts: &[u8; 256], lines: &mut [Line]) {
+        assert!(Instructions::in_use() == Instructions::V4);
+        // SAFETY: the processor has AVX-512 with VBMI, and BMI2: `Instructions` are detected.
+        unsafe { pack_v4(pairs, slots, counts, lines) }
+    }
+
+    /// Puts the bytes of five pairs in their order in a line.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,bmi2")]
+    fn pack_v4(pairs: &[Pair], slots: &Slots, counts: &[u8; 256], lines: &mut [Line]) {
+        // SAFETY: 64 bytes are read, of an array of this size each.
+        let load = |bytes: &[u8; 64]| unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
+        let (places, high_places) = (load(&PAIRS), load(&HIGHS));
+        for ((line, slots), count) in lines.iter_mut().zip(&slots.0).zip(counts) {
+            let pair = |slot: usize| {
+                let pair: &Pair = &pairs[usize::from(slots[slot])];
+                // SAFETY: 16 bytes are read, of a pair, which has this size.
+                unsafe { _mm_loadu_si128(std::ptr::from_ref(pair).cast()) }
+            };
+            let four = _mm512_castsi128_si512(pair(0));
+            let four = _mm512_inserti32x4::<1>(four, pair(1));
+            let four = _mm512_inserti32x4::<2>(four, pair(2));
+            let four = _mm512_inserti32x4::<3>(four, pair(3));
+            let fifth = _mm512_castsi128_si512(pair(4));
+            let bytes = _mm512_permutex2var_epi8(four, places, fifth);
+            // SAFETY: 64 bytes are written, of an array of this size.
+            unsafe { _mm512_storeu_si512(line.as_mut_ptr().cast(), bytes) }
+            let highs = _mm512_permutex2var_epi8(four, high_places, fifth);
+            let highs = _mm_cvtsi128_si64(_mm512_castsi512_si128(highs)) as u64;
+            let highs = _pext_u64(highs, HIGH_BITS) as u32;
+            line::set_meta(line, highs << SLOTS_MAX | ((1 << count) - 1));
+        }
+    }
+
+    /// The byte of five pairs that each byte of a narrow line has.
+    const PAIRS: [u8; 64] = {
+        let mut places = [0; 64];
+        let mut i = 0;
+        while i < 2 * line::NARROW_VALUES {
+            let (start, byte) =
+                if i < line::NARROW_VALUES { (0, i) } else { (8, i - line::NARROW_VALUES) };
+            places[i] = (byte / 6 * 16 + start + byte % 6) as u8;
+            i += 1;
+        }
+        places
+    };
+
+    /// The bytes of five pairs that have bits 48 to 55 of their hashes.
+    const HIGHS: [u8; 64] = {
+        let mut places = [0; 64];
+        let mut slot = 0;
+        while slot < SLOTS_MAX {
+            places[slot] = slot as u8 * 16 + 6;
+            slot += 1;
+        }
+        places
+    };
+
+    /// The bits of these bytes that a narrow line has.
+    const HIGH_BITS: u64 = 0x001F_1F1F_1F1F & (u64::MAX >> (64 - 8 * SLOTS_MAX));
+
+    /// Each of four bits twice.
+    const TWICE: [u8; 16] = {
+        let mut twice = [0; 16];
+        let mut i = 0;
+        while i < 16 {
+            let mut bit = 0;
+            while bit < 4 {
+                twice[i] |= ((i >> bit & 1) * 3 << (2 * bit)) as u8;
+                bit += 1;
+            }
+            i += 1;
+        }
+        twice
+    };
 
     /// Compares four slots in a register, and the fifth by itself.
     #[target_feature(enable = "avx2")]

@@ -29,14 +29,16 @@ pub(super) const NARROW_VALUE_MAX: u64 = (1 << 48) - 1;
 const LOW_SIZE: usize = 6;
 const META: usize = 60;
 const IN_USE: u32 = (1 << SLOTS_MAX) - 1;
-const NARROW_VALUES: usize = SLOTS_MAX * LOW_SIZE;
-const NARROW_HIGH_BITS: u32 = 5;
+pub(super) const NARROW_VALUES: usize = SLOTS_MAX * LOW_SIZE;
+pub(super) const NARROW_HIGH_BITS: u32 = 5;
+const NARROW_HIGH: u32 = (1 << NARROW_HIGH_BITS) - 1;
 const WIDE_VALUES: usize = 4 * LOW_SIZE;
 const WIDE_HIGH: usize = 56;
 
 const _: () = assert!(NARROW_VALUES + SLOTS_MAX * 6 <= META && WIDE_VALUES + 4 * 8 <= WIDE_HIGH);
 
-/// A hash with its value.
+/// A hash with its value, in this order.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pair {
     pub(super) hash: u64,
@@ -66,12 +68,12 @@ fn put<const SIZE: usize>(line: &mut Line, start: usize, number: u64) {
 }
 
 #[inline]
-fn meta(line: &Line) -> u32 {
+pub(super) fn meta(line: &Line) -> u32 {
     u32::from_le_bytes(line[META..].try_into().expect("the slice has 4 bytes"))
 }
 
 #[inline]
-fn set_meta(line: &mut Line, meta: u32) {
+pub(super) fn set_meta(line: &mut Line, meta: u32) {
     line[META..].copy_from_slice(&meta.to_le_bytes());
 }
 
@@ -103,16 +105,16 @@ pub(super) fn count(line: &Line) -> usize {
     usize::from(COUNTS[in_use(line) as usize])
 }
 
-/// Marks all slots as free.
-#[inline]
-pub(super) fn clear(line: &mut Line) {
-    set_meta(line, 0);
-}
-
 /// Marks a slot as free.
 #[inline]
 pub(super) fn remove(line: &mut Line, slot: usize) {
     set_meta(line, meta(line) & !(1 << slot));
+}
+
+/// Returns where the first bits of the hash in a slot are in the meta of a narrow line.
+#[inline]
+fn high_shift(slot: usize) -> u32 {
+    SLOTS_MAX as u32 + NARROW_HIGH_BITS * slot as u32
 }
 
 impl Format {
@@ -137,10 +139,7 @@ impl Format {
     #[inline]
     fn high(self, line: &Line, slot: usize) -> u64 {
         match self {
-            Format::Narrow => {
-                let shift = SLOTS_MAX as u32 + NARROW_HIGH_BITS * slot as u32;
-                u64::from(meta(line) >> shift) & ((1 << NARROW_HIGH_BITS) - 1)
-            }
+            Format::Narrow => u64::from(meta(line) >> high_shift(slot) & NARROW_HIGH),
             Format::Wide => u64::from(line[WIDE_HIGH + slot]),
         }
     }
@@ -175,20 +174,26 @@ impl Format {
     #[inline]
     pub(super) fn set(self, line: &mut Line, slot: usize, pair: Pair) {
         debug_assert!(slot < self.slots() && in_use(line) >> slot & 1 == 0);
+        let bits = self.write(line, slot, pair);
+        // Bits of the pair that was in the slot before may be left.
+        let others = match self {
+            Format::Narrow => !(NARROW_HIGH << high_shift(slot)),
+            Format::Wide => u32::MAX,
+        };
+        set_meta(line, meta(line) & others | bits);
+    }
+
+    /// Writes a pair to a slot, but for its bits of the meta, which are returned.
+    #[inline]
+    pub(super) fn write(self, line: &mut Line, slot: usize, pair: Pair) -> u32 {
         put::<LOW_SIZE>(line, slot * LOW_SIZE, pair.hash);
         self.set_value(line, slot, pair.value);
         let high = (pair.hash >> LOW_BITS) as u8;
-        let bit = 1 << slot;
         match self {
-            Format::Narrow => {
-                let shift = SLOTS_MAX as u32 + NARROW_HIGH_BITS * slot as u32;
-                let mask = (1 << NARROW_HIGH_BITS) - 1;
-                let others = meta(line) & !(mask << shift);
-                set_meta(line, others | bit | (u32::from(high) & mask) << shift);
-            }
+            Format::Narrow => 1 << slot | (u32::from(high) & NARROW_HIGH) << high_shift(slot),
             Format::Wide => {
                 line[WIDE_HIGH + slot] = high;
-                set_meta(line, meta(line) | bit);
+                1 << slot
             }
         }
     }
@@ -229,7 +234,7 @@ mod tests {
     fn slots_do_not_touch_each_other() {
         for format in [Format::Narrow, Format::Wide] {
             let (mut line, mut expected) = ([0xAB; LINE_BYTES], [None; SLOTS_MAX]);
-            clear(&mut line);
+            set_meta(&mut line, 0);
             let base = 0x1234_5678_9ABC_DEF0_u64;
             let values = if format == Format::Narrow { NARROW_VALUE_MAX } else { u64::MAX };
             for step in 0..4000_u64 {

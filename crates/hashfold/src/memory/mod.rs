@@ -26,6 +26,7 @@ mod bits;
 mod classes;
 mod copies;
 mod displace;
+mod fill;
 mod group;
 mod group_snapshot;
 mod group_table;
