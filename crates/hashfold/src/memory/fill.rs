@@ -3,7 +3,7 @@
 
 use super::{
     displace, group,
-    kernel::{self, Slots},
+    kernel::{self, Choice, Slots},
     line::{self, Format, Line, Pair},
     scratch::PAIRS_MAX,
 };
@@ -14,9 +14,6 @@ use std::hint::select_unpredictable;
 /// them is placed: else a processor waits, for each pair, until it knows that no pair before it is in the same lines. In a
 /// part, pairs that follow each other were in one line, and the lines that they may be in are near each other.
 const PARTS: usize = 16;
-
-/// The lines that a pair may be in: a byte each, since a group has at most 224.
-pub(super) type Choice = [u8; 2];
 
 /// Places all pairs into lines, whose contents are replaced; returns `false` if one finds no slot. `left` is memory for
 /// pairs both of whose lines are full.
@@ -36,21 +33,13 @@ pub(super) fn fill(
             let mut slots = Slots::default();
             let put = |line, slot, pair| slots.set(line, slot, pair);
             let counts = assign(format, choices, put, |pair| left.push(pairs[pair]));
-            kernel::pack(pairs, &slots, &counts, lines);
+            kernel::pack(instructions, pairs, &slots, &counts, lines);
         }
         // Two calls, which are compiled for a constant format each.
         (Format::Narrow, _) => write(Format::Narrow, pairs, choices, lines, left),
         (Format::Wide, _) => write(Format::Wide, pairs, choices, lines, left),
     }
     left.iter().all(|pair| displace::insert(lines, format, *pair))
-}
-
-/// Returns the two lines, of `lines`, that each pair may be in.
-#[inline(always)]
-pub(super) fn choose(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
-    for (choice, pair) in choices.iter_mut().zip(pairs) {
-        *choice = group::places(pair.hash, lines).map(|line| line as u8);
-    }
 }
 
 /// Writes each pair to a slot of the emptier of its lines; adds those both of whose lines are full to `left`.
@@ -99,8 +88,8 @@ fn assign(
             place(&mut counts, line, number * part + i);
         }
     }
-    for pair in part * PARTS..choices.len() {
-        let line = emptier(&counts, choices[pair]);
+    for (pair, choice) in choices.iter().enumerate().skip(part * PARTS) {
+        let line = emptier(&counts, *choice);
         place(&mut counts, line, pair);
     }
     counts
@@ -114,3 +103,43 @@ fn emptier(counts: &[u8; 256], [first, second]: Choice) -> u8 {
 }
 
 const _: () = assert!(group::LINES_MAX <= 256);
+
+#[cfg(test)]
+mod tests {
+    use super::{super::line::SLOTS_MAX, *};
+    use crate::key::{KeyHash, Seed};
+
+    /// Every pair is in one of its two lines, once, and no line has others.
+    #[test]
+    fn all_instructions_fill_lines_with_all_pairs() {
+        for (format, base) in [(Format::Narrow, 0x7FF << 53), (Format::Wide, 0xFF << 56)] {
+            for (chunks, part) in [(0, 0), (1, 1), (1, 60), (3, 70), (8, 87), (14, 92)] {
+                let slots = chunks * group::CHUNK_LINES * format.slots();
+                let pair = |i: usize| {
+                    let hash = KeyHash::of(&i.to_le_bytes(), Seed(3)).high();
+                    Pair { hash: base | hash & ((1 << format.hash_bits()) - 1), value: i as u64 }
+                };
+                let mut pairs: Vec<_> = (0..slots * part / 100).map(pair).collect();
+                let mut left = Vec::new();
+                for instructions in [Instructions::Portable, Instructions::V3, Instructions::V4] {
+                    let instructions = instructions.min(Instructions::in_use());
+                    let mut lines = vec![[0xFF; 64]; chunks * group::CHUNK_LINES];
+                    assert!(fill(instructions, format, &pairs, &mut lines, &mut left));
+                    let mut found = Vec::new();
+                    for (number, line) in lines.iter().enumerate() {
+                        let used =
+                            (0..SLOTS_MAX).filter(|slot| line::in_use(line) >> slot & 1 == 1);
+                        let here: Vec<_> = used.map(|slot| format.pair(line, slot, base)).collect();
+                        let is_at_home =
+                            |pair: &Pair| group::places(pair.hash, lines.len()).contains(&number);
+                        assert!(here.iter().all(is_at_home), "{instructions:?} {number}");
+                        found.extend(here);
+                    }
+                    found.sort();
+                    pairs.sort();
+                    assert!(found == pairs, "{instructions:?} {format:?} {chunks} {part}");
+                }
+            }
+        }
+    }
+}

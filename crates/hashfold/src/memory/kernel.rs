@@ -2,7 +2,7 @@
 //! special machine instructions.
 
 use super::{
-    fill::{self, Choice},
+    group,
     line::{self, Format, LOW, Line, Pair, SLOTS_MAX},
 };
 use crate::cpu::Instructions;
@@ -44,6 +44,9 @@ pub(super) fn gather(
     }
 }
 
+/// The two lines that a pair may be in: a byte each, since a group has at most 224.
+pub(super) type Choice = [u8; 2];
+
 /// Returns the two lines, of `lines`, that each pair may be in.
 #[inline]
 pub(super) fn choose(
@@ -57,7 +60,15 @@ pub(super) fn choose(
         return x86::choose(instructions, pairs, lines, choices);
     }
     let _ = instructions;
-    fill::choose(pairs, lines, choices);
+    choose_portable(pairs, lines, choices);
+}
+
+/// Does what [`choose`] does. It is compiled again for special instructions.
+#[inline(always)]
+fn choose_portable(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
+    for (choice, pair) in choices.iter_mut().zip(pairs) {
+        *choice = group::places(pair.hash, lines).map(|line| line as u8);
+    }
 }
 
 /// The numbers of the pairs in the slots of lines.
@@ -76,17 +87,28 @@ impl Slots {
     }
 }
 
-/// Writes pairs to narrow lines, of which each has `counts` pairs, with the instructions of [`Instructions::V4`]. What is
-/// in the other slots is arbitrary.
-///
-/// # Panics
-/// If the processor does not have the instructions.
+/// Writes pairs to the first slots of narrow lines, `counts` pairs to each. What is in the other slots is arbitrary.
 #[inline]
-pub(super) fn pack(pairs: &[Pair], slots: &Slots, counts: &[u8; 256], lines: &mut [Line]) {
+pub(super) fn pack(
+    instructions: Instructions,
+    pairs: &[Pair],
+    slots: &Slots,
+    counts: &[u8; 256],
+    lines: &mut [Line],
+) {
     #[cfg(target_arch = "x86_64")]
-    x86::pack(pairs, slots, counts, lines);
-    #[cfg(not(target_arch = "x86_64"))]
-    unreachable!("{:?}", (pairs.len(), slots.0.len(), counts.len(), lines.len()));
+    // A slot that is not in use gets some pair.
+    if instructions == Instructions::V4 && !pairs.is_empty() {
+        return x86::pack(pairs, slots, counts, lines);
+    }
+    let _ = instructions;
+    for ((line, slots), count) in lines.iter_mut().zip(&slots.0).zip(counts) {
+        let numbers = slots[..usize::from(*count)].iter().enumerate();
+        let meta = numbers.fold(0, |meta, (slot, number)| {
+            meta | Format::Narrow.write(line, slot, pairs[usize::from(*number)])
+        });
+        line::set_meta(line, meta);
+    }
 }
 
 /// Compares all slots of a line without special instructions.
@@ -97,7 +119,9 @@ fn equal_portable(line: &Line, low: u64) -> u32 {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{Choice, Format, Instructions, Line, Pair, SLOTS_MAX, Slots, fill, line};
+    use super::{
+        Choice, Format, Instructions, Line, Pair, SLOTS_MAX, Slots, choose_portable, line,
+    };
     use std::arch::x86_64::*;
 
     /// The bytes that spread five numbers of 48 bits, from a byte of a line on, to lanes of 64 bits.
@@ -213,19 +237,19 @@ mod x86 {
         }
     }
 
-    /// [`fill::choose`], compiled for several pairs at once.
+    /// [`choose_portable`], compiled for several pairs at once.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
     fn choose_v4(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
-        fill::choose(pairs, lines, choices);
+        choose_portable(pairs, lines, choices);
     }
 
-    /// [`fill::choose`], compiled for several pairs at once.
+    /// [`choose_portable`], compiled for several pairs at once.
     #[target_feature(enable = "avx2")]
     fn choose_v3(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
-        fill::choose(pairs, lines, choices);
+        choose_portable(pairs, lines, choices);
     }
 
-    /// Does what [`super::pack`] does.
+    /// Does what [`super::pack`] does, if there is a pair.
     pub(super) fn pack(pairs: &[Pair], slots: &Slots, counts: &[u8; 256], lines: &mut [Line]) {
         assert!(Instructions::in_use() == Instructions::V4);
         // SAFETY: the processor has AVX-512 with VBMI, and BMI2: `Instructions` are detected.
@@ -284,7 +308,7 @@ mod x86 {
     };
 
     /// The bits of these bytes that a narrow line has.
-    const HIGH_BITS: u64 = 0x001F_1F1F_1F1F & (u64::MAX >> (64 - 8 * SLOTS_MAX));
+    const HIGH_BITS: u64 = 0x001F_1F1F_1F1F;
 
     /// Each of four bits twice.
     const TWICE: [u8; 16] = {
@@ -293,7 +317,7 @@ mod x86 {
         while i < 16 {
             let mut bit = 0;
             while bit < 4 {
-                twice[i] |= ((i >> bit & 1) * 3 << (2 * bit)) as u8;
+                twice[i] |= ((i >> bit & 1) * (3 << (2 * bit))) as u8;
                 bit += 1;
             }
             i += 1;
@@ -349,6 +373,66 @@ mod tests {
             for instructions in [Instructions::V3, Instructions::V4] {
                 let instructions = instructions.min(Instructions::in_use());
                 assert_eq!(equal(instructions, [a, b], hash), portable, "{instructions:?} {i}");
+            }
+        }
+    }
+
+    const LEVELS: [Instructions; 3] = [Instructions::Portable, Instructions::V3, Instructions::V4];
+
+    fn pairs(count: u64, bits: u32) -> Vec<Pair> {
+        let pair = |i: u64| {
+            let [hash, value] = [1, 2].map(|seed| KeyHash::of(&i.to_le_bytes(), Seed(seed)).high());
+            let hash = BASE >> bits << bits | hash & ((1 << bits) - 1);
+            Pair { hash, value: value & line::NARROW_VALUE_MAX }
+        };
+        (0..count).map(pair).collect()
+    }
+
+    const BASE: u64 = 0xABCD_EF01_2345_6789;
+
+    #[test]
+    fn all_instructions_choose_the_lines_of_each_pair() {
+        let pairs = pairs(1000, 64 - 11);
+        for lines in (16..=group::LINES_MAX).step_by(16) {
+            for instructions in LEVELS {
+                let mut choices = vec![[0; 2]; pairs.len()];
+                choose(instructions.min(Instructions::in_use()), &pairs, lines, &mut choices);
+                for (choice, pair) in choices.iter().zip(&pairs) {
+                    assert_eq!(choice.map(usize::from), group::places(pair.hash, lines));
+                }
+            }
+        }
+    }
+
+    /// Lines with each number of pairs are written, some pairs are removed, and the others are read.
+    #[test]
+    fn all_instructions_read_what_all_have_written() {
+        let all = pairs(1000, Format::Narrow.hash_bits());
+        let (mut slots, mut counts, mut next) = (Slots::default(), [0_u8; 256], 0);
+        for line in 0..=255 {
+            counts[usize::from(line)] = line % (SLOTS_MAX as u8 + 1);
+            for slot in 0..counts[usize::from(line)] {
+                slots.set(line, usize::from(slot), next);
+                next += 1;
+            }
+        }
+        for writing in LEVELS.map(|instructions| instructions.min(Instructions::in_use())) {
+            let (mut lines, mut expected) = (vec![[0xFF; 64]; 256], Vec::new());
+            pack(writing, &all, &slots, &counts, &mut lines);
+            for (i, line) in lines.iter_mut().enumerate() {
+                let first = expected.len();
+                let numbers = slots.0[i][..usize::from(counts[i])].iter();
+                expected.extend(numbers.map(|number| all[usize::from(*number)]));
+                if let Some(slot) = (i / 6 % 7 < usize::from(counts[i])).then_some(i / 6 % 7) {
+                    line::remove(line, slot);
+                    expected.remove(first + slot);
+                }
+            }
+            for reading in LEVELS.map(|instructions| instructions.min(Instructions::in_use())) {
+                let mut found = vec![Pair { hash: 0, value: 0 }; expected.len() + SLOTS_MAX];
+                let mut count = 0;
+                gather(reading, Format::Narrow, &lines, BASE, &mut found, &mut count);
+                assert_eq!(found[..count], expected, "{writing:?} {reading:?}");
             }
         }
     }

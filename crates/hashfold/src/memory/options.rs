@@ -26,7 +26,9 @@ pub struct MemoryOptions {
     /// knows the seed can choose keys whose hashes have the same first bits, which need more and more memory.
     pub seed: Seed,
     /// Number of shards, a power of two up to [`SHARDS_MAX`]: parts with a lock each, by the first bits of hashes. A
-    /// shard has one writer at a time, or many readers. 16 by default.
+    /// shard has one writer at a time, or many readers. Each reserves addresses, not memory, in pieces of 34 MiB: at least two
+    /// of them, and four with values in blocks. Limits of addresses (`ulimit -v`), and a system that counts all addresses
+    /// as memory (`vm.overcommit_memory=2`), count these. 16 by default.
     pub shards: usize,
     /// Part of its slots that a group fills before it grows: 0.5 to 0.95. More needs less memory and more time.
     /// 0.87 by default.

@@ -49,6 +49,27 @@ fn hash(numbers: &SeededRandom, crowd: u32) -> u64 {
     region << 56 | numbers.next_u64() >> 8 >> crowd << (crowd / 2)
 }
 
+/// All pairs are removed, so that groups have no lines, and inserted again.
+#[test]
+fn groups_without_pairs_get_pairs_again() {
+    let numbers = SeededRandom::new(41);
+    let hashes: Vec<_> = (0..40_000).map(|_| hash(&numbers, 0)).collect();
+    for instructions in [Instructions::Portable, Instructions::V3, Instructions::V4] {
+        let mut index = index(&MemoryOptions::default(), instructions);
+        for round in 0..3 {
+            for hash in &hashes {
+                assert_eq!(index.put(&index.place(*hash), round).unwrap(), None);
+            }
+            assert!(hashes.iter().all(|hash| index.first(&index.place(*hash)) == Some(round)));
+            for hash in &hashes {
+                let found = index.find(&index.place(*hash), |_| true).unwrap();
+                index.remove(*hash, found).unwrap();
+            }
+            assert_eq!((index.count, index.chunks.units()), (0, 0));
+        }
+    }
+}
+
 /// Does random changes to an index and to a map; both must have the same pairs all the time.
 fn check_index(options: &MemoryOptions, instructions: Instructions, crowd: u32, seed: u64) {
     let (numbers, mut index) = (SeededRandom::new(seed), index(options, instructions));
