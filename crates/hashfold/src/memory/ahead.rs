@@ -65,10 +65,13 @@ impl<'a> Ahead<'a> {
         Some((position, &self.ring[i % RING]))
     }
 
-    /// Does the steps that come before the first place is used.
+    /// Does the steps that come before the first place is used, few for a batch of few.
     #[inline(always)]
     fn begin<const STEPS: usize>(&mut self, index: &Index, reach: &impl Fn(&Place)) {
-        (0..STEPS * DISTANCE).for_each(|last| self.step::<STEPS>(index, reach, last));
+        let few = self.batch.len().min(DISTANCE);
+        for start in (0..STEPS).map(|steps| steps * DISTANCE) {
+            (start..start + few).for_each(|last| self.step::<STEPS>(index, reach, last));
+        }
     }
 
     /// Does the first step for the hash at `last`, and each further step for a hash some places before it.
