@@ -4,7 +4,7 @@
 use super::{
     displace, group,
     kernel::{self, Choice, Slots},
-    line::{self, Format, Line, Pair},
+    line::{Format, Line, Pair},
     scratch::PAIRS_MAX,
 };
 use crate::cpu::Instructions;
@@ -28,77 +28,36 @@ pub(super) fn fill(
     let choices = &mut choices[..pairs.len()];
     kernel::choose(instructions, pairs, lines.len(), choices);
     left.clear();
-    match (format, instructions) {
-        (Format::Narrow, Instructions::V4) => {
-            let mut slots = Slots::default();
-            let put = |line, slot, pair| slots.set(line, slot, pair);
-            let counts = assign(format, choices, put, |pair| left.push(pairs[pair]));
-            kernel::pack(instructions, pairs, &slots, &counts, lines);
-        }
-        // Two calls, which are compiled for a constant format each.
-        (Format::Narrow, _) => write(Format::Narrow, pairs, choices, lines, left),
-        (Format::Wide, _) => write(Format::Wide, pairs, choices, lines, left),
-    }
+    let mut slots = Slots::default();
+    assign(format, choices, &mut slots, |pair| left.push(pairs[pair]));
+    kernel::pack(instructions, format, pairs, &slots, lines);
     left.iter().all(|pair| displace::insert(lines, format, *pair))
 }
 
-/// Writes each pair to a slot of the emptier of its lines; adds those both of whose lines are full to `left`.
-#[inline(always)]
-fn write(
-    format: Format,
-    pairs: &[Pair],
-    choices: &[Choice],
-    lines: &mut [Line],
-    left: &mut Vec<Pair>,
-) {
-    let mut metas = [0_u32; 256];
-    let put = |line: u8, slot, pair: usize| {
-        let line = usize::from(line);
-        metas[line] |= format.write(&mut lines[line], slot, pairs[pair]);
-    };
-    assign(format, choices, put, |pair| left.push(pairs[pair]));
-    lines.iter_mut().zip(metas).for_each(|(line, meta)| line::set_meta(line, meta));
-}
-
-/// Calls `put` with a line, a slot and the number of a pair for each pair, or `leave` with its number if both of its lines
-/// are full. The slots of a line are used from the first one on. Returns the number of pairs in each line.
-#[inline(always)]
-fn assign(
-    format: Format,
-    choices: &[Choice],
-    mut put: impl FnMut(u8, usize, usize),
-    mut leave: impl FnMut(usize),
-) -> [u8; 256] {
-    let mut counts = [0_u8; 256];
-    let mut place = |counts: &mut [u8; 256], line: u8, pair: usize| {
-        let count = &mut counts[usize::from(line)];
-        let slot = usize::from(*count);
-        if slot < format.slots() {
-            *count += 1;
-            put(line, slot, pair);
-        } else {
-            leave(pair);
-        }
-    };
+/// Assigns each pair a slot of the emptier of its lines, or calls `leave` with its number if both are full.
+fn assign(format: Format, choices: &[Choice], slots: &mut Slots, mut leave: impl FnMut(usize)) {
     let part = choices.len() / PARTS;
     for i in 0..part {
         let chosen: [u8; PARTS] =
-            std::array::from_fn(|number| emptier(&counts, choices[number * part + i]));
+            std::array::from_fn(|number| emptier(slots, choices[number * part + i]));
         for (number, line) in chosen.into_iter().enumerate() {
-            place(&mut counts, line, number * part + i);
+            let pair = number * part + i;
+            if !slots.add(format, line, pair) {
+                leave(pair);
+            }
         }
     }
     for (pair, choice) in choices.iter().enumerate().skip(part * PARTS) {
-        let line = emptier(&counts, *choice);
-        place(&mut counts, line, pair);
+        if !slots.add(format, emptier(slots, *choice), pair) {
+            leave(pair);
+        }
     }
-    counts
 }
 
 /// Returns the line with fewer pairs.
 #[inline(always)]
-fn emptier(counts: &[u8; 256], [first, second]: Choice) -> u8 {
-    let is_first = counts[usize::from(first)] <= counts[usize::from(second)];
+fn emptier(slots: &Slots, [first, second]: Choice) -> u8 {
+    let is_first = slots.count(first) <= slots.count(second);
     select_unpredictable(is_first, first, second)
 }
 
@@ -106,7 +65,10 @@ const _: () = assert!(group::LINES_MAX <= 256);
 
 #[cfg(test)]
 mod tests {
-    use super::{super::line::SLOTS_MAX, *};
+    use super::{
+        super::line::{self, SLOTS_MAX},
+        *,
+    };
     use crate::key::{KeyHash, Seed};
 
     /// Every pair is in one of its two lines, once, and no line has others.

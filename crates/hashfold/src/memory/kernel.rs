@@ -56,8 +56,8 @@ pub(super) fn choose(
     choices: &mut [Choice],
 ) {
     #[cfg(target_arch = "x86_64")]
-    if instructions > Instructions::Portable {
-        return x86::choose(instructions, pairs, lines, choices);
+    if x86::choose(instructions, pairs, lines, choices) {
+        return;
     }
     let _ = instructions;
     choose_portable(pairs, lines, choices);
@@ -71,41 +71,70 @@ fn choose_portable(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
     }
 }
 
-/// The numbers of the pairs in the slots of lines.
-pub(super) struct Slots([[u16; 8]; 256]);
+/// The pairs of lines, by their numbers: those in the first slots of each line. A line has a number of a byte.
+pub(super) struct Slots {
+    pairs: [[u16; 8]; 256],
+    counts: [u8; 256],
+}
 
 impl Default for Slots {
     fn default() -> Slots {
-        Slots([[0; 8]; 256])
+        Slots { pairs: [[0; 8]; 256], counts: [0; 256] }
     }
 }
 
 impl Slots {
-    #[inline]
-    pub(super) fn set(&mut self, line: u8, slot: usize, pair: usize) {
-        self.0[usize::from(line)][slot] = pair as u16;
+    /// Returns the number of pairs in a line.
+    #[inline(always)]
+    pub(super) fn count(&self, line: u8) -> u8 {
+        self.counts[usize::from(line)]
+    }
+
+    /// Adds a pair to a line; returns `false`, and changes nothing, if the line is full.
+    #[inline(always)]
+    pub(super) fn add(&mut self, format: Format, line: u8, pair: usize) -> bool {
+        let line = usize::from(line);
+        let slot = usize::from(self.counts[line]);
+        if slot >= format.slots() {
+            return false;
+        }
+        self.pairs[line][slot] = pair as u16;
+        self.counts[line] += 1;
+        true
+    }
+
+    /// Returns the slots of each line, and the number of pairs in them.
+    fn lines(&self) -> impl Iterator<Item = (&[u16; 8], u8)> {
+        self.pairs.iter().zip(self.counts)
     }
 }
 
-/// Writes pairs to the first slots of narrow lines, `counts` pairs to each. What is in the other slots is arbitrary.
+/// Writes pairs to the slots of lines. What is in the other slots is arbitrary.
 #[inline]
 pub(super) fn pack(
     instructions: Instructions,
+    format: Format,
     pairs: &[Pair],
     slots: &Slots,
-    counts: &[u8; 256],
     lines: &mut [Line],
 ) {
-    #[cfg(target_arch = "x86_64")]
-    // A slot that is not in use gets some pair.
-    if instructions == Instructions::V4 && !pairs.is_empty() {
-        return x86::pack(pairs, slots, counts, lines);
+    match (format, instructions) {
+        // A slot that is not in use gets some pair.
+        #[cfg(target_arch = "x86_64")]
+        (Format::Narrow, Instructions::V4) if !pairs.is_empty() => x86::pack(pairs, slots, lines),
+        // Two calls, which are compiled for a constant format each.
+        (Format::Narrow, _) => pack_portable(Format::Narrow, pairs, slots, lines),
+        (Format::Wide, _) => pack_portable(Format::Wide, pairs, slots, lines),
     }
-    let _ = instructions;
-    for ((line, slots), count) in lines.iter_mut().zip(&slots.0).zip(counts) {
-        let numbers = slots[..usize::from(*count)].iter().enumerate();
+}
+
+/// Does what [`pack`] does, pair by pair.
+#[inline(always)]
+fn pack_portable(format: Format, pairs: &[Pair], slots: &Slots, lines: &mut [Line]) {
+    for (line, (slots, count)) in lines.iter_mut().zip(slots.lines()) {
+        let numbers = slots[..usize::from(count)].iter().enumerate();
         let meta = numbers.fold(0, |meta, (slot, number)| {
-            meta | Format::Narrow.write(line, slot, pairs[usize::from(*number)])
+            meta | format.write(line, slot, pairs[usize::from(*number)])
         });
         line::set_meta(line, meta);
     }
@@ -188,7 +217,7 @@ mod x86 {
         // SAFETY: 64 bytes are read, of an array of this size each.
         let load = |bytes: &[u8; 64]| unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
         let (hash_places, value_places) = (load(&HASHES), load(&VALUES));
-        let shifts = _mm512_setr_epi64(5, 10, 15, 20, 25, 0, 0, 0);
+        let shifts = _mm512_setr_epi64(5, 10, 15, 20, 25, 64, 64, 64);
         let high_mask = _mm512_set1_epi64((1 << line::NARROW_HIGH_BITS) - 1);
         // The hash and the value of each of the first four pairs, and of the fifth.
         let first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
@@ -217,7 +246,7 @@ mod x86 {
         }
     }
 
-    /// Does what [`super::choose`] does.
+    /// Does what [`super::choose`] does; returns `false` if the instructions for it may not be used.
     ///
     /// # Panics
     /// If the processor does not have the instructions.
@@ -226,15 +255,16 @@ mod x86 {
         pairs: &[Pair],
         lines: usize,
         choices: &mut [Choice],
-    ) {
+    ) -> bool {
         assert!(instructions <= Instructions::in_use());
-        if instructions == Instructions::V4 {
-            // SAFETY: the processor has these instructions: `Instructions` are detected.
-            unsafe { choose_v4(pairs, lines, choices) }
-        } else {
-            // SAFETY: as above.
-            unsafe { choose_v3(pairs, lines, choices) }
+        match instructions {
+            Instructions::Portable => return false,
+            // SAFETY: the processor has AVX2: `Instructions` are detected.
+            Instructions::V3 => unsafe { choose_v3(pairs, lines, choices) },
+            // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
+            Instructions::V4 => unsafe { choose_v4(pairs, lines, choices) },
         }
+        true
     }
 
     /// [`choose_portable`], compiled for several pairs at once.
@@ -250,19 +280,19 @@ mod x86 {
     }
 
     /// Does what [`super::pack`] does, if there is a pair.
-    pub(super) fn pack(pairs: &[Pair], slots: &Slots, counts: &[u8; 256], lines: &mut [Line]) {
+    pub(super) fn pack(pairs: &[Pair], slots: &Slots, lines: &mut [Line]) {
         assert!(Instructions::in_use() == Instructions::V4);
         // SAFETY: the processor has AVX-512 with VBMI, and BMI2: `Instructions` are detected.
-        unsafe { pack_v4(pairs, slots, counts, lines) }
+        unsafe { pack_v4(pairs, slots, lines) }
     }
 
     /// Puts the bytes of five pairs in their order in a line.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,bmi2")]
-    fn pack_v4(pairs: &[Pair], slots: &Slots, counts: &[u8; 256], lines: &mut [Line]) {
+    fn pack_v4(pairs: &[Pair], slots: &Slots, lines: &mut [Line]) {
         // SAFETY: 64 bytes are read, of an array of this size each.
         let load = |bytes: &[u8; 64]| unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
         let (places, high_places) = (load(&PAIRS), load(&HIGHS));
-        for ((line, slots), count) in lines.iter_mut().zip(&slots.0).zip(counts) {
+        for (line, (slots, count)) in lines.iter_mut().zip(slots.lines()) {
             let pair = |slot: usize| {
                 let pair: &Pair = &pairs[usize::from(slots[slot])];
                 // SAFETY: 16 bytes are read, of a pair, which has this size.
@@ -408,24 +438,23 @@ mod tests {
     #[test]
     fn all_instructions_read_what_all_have_written() {
         let all = pairs(1000, Format::Narrow.hash_bits());
-        let (mut slots, mut counts, mut next) = (Slots::default(), [0_u8; 256], 0);
+        let (mut slots, mut next) = (Slots::default(), 0);
         for line in 0..=255 {
-            counts[usize::from(line)] = line % (SLOTS_MAX as u8 + 1);
-            for slot in 0..counts[usize::from(line)] {
-                slots.set(line, usize::from(slot), next);
+            for _ in 0..line % (SLOTS_MAX as u8 + 1) {
+                assert!(slots.add(Format::Narrow, line, next));
                 next += 1;
             }
         }
         for writing in LEVELS.map(|instructions| instructions.min(Instructions::in_use())) {
             let (mut lines, mut expected) = (vec![[0xFF; 64]; 256], Vec::new());
-            pack(writing, &all, &slots, &counts, &mut lines);
-            for (i, line) in lines.iter_mut().enumerate() {
-                let first = expected.len();
-                let numbers = slots.0[i][..usize::from(counts[i])].iter();
+            pack(writing, Format::Narrow, &all, &slots, &mut lines);
+            for (i, (line, (numbers, count))) in lines.iter_mut().zip(slots.lines()).enumerate() {
+                let (first, removed) = (expected.len(), i / 6 % 7);
+                let numbers = numbers[..usize::from(count)].iter();
                 expected.extend(numbers.map(|number| all[usize::from(*number)]));
-                if let Some(slot) = (i / 6 % 7 < usize::from(counts[i])).then_some(i / 6 % 7) {
-                    line::remove(line, slot);
-                    expected.remove(first + slot);
+                if removed < usize::from(count) {
+                    line::remove(line, removed);
+                    expected.remove(first + removed);
                 }
             }
             for reading in LEVELS.map(|instructions| instructions.min(Instructions::in_use())) {
