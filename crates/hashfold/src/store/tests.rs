@@ -7,7 +7,7 @@ use super::{
 use crate::{
     env::Env,
     error::{ErrorKind, Result},
-    io::{Access, Disk, FaultPlan, FaultyDisk, MemoryDisk},
+    io::{Access, CountingDisk, Disk, FaultPlan, FaultyDisk, MemoryDisk},
     key::{KeyHash, Seed},
     options::ReadOptions,
     run::{Run, SortOptions, VecRun},
@@ -102,6 +102,47 @@ fn update(map: &mut Map, entries: &[(Vec<u8>, Option<Vec<u8>>)]) {
 fn open(disk: &Arc<dyn Disk>, number: u64) -> Version {
     Version::open(Path::new(FOLDER), number, &ReadOptions::new().env(Env::on(disk.clone())))
         .unwrap()
+}
+
+/// A program that writes to a store again and again reads no more of it if there are more versions. What other writers left
+/// is removed when one of them has changed the store.
+#[test]
+fn a_further_version_costs_no_more_in_a_store_of_many() {
+    let counting = CountingDisk::on(memory_disk());
+    let disk: Arc<dyn Disk> = Arc::new(counting.clone());
+    let env = Env::on(disk.clone());
+    let mut sequence = 0;
+    let mut add = |number: u64| {
+        let mut writer = match number {
+            1 => create(&disk, 1, Arc::new(Inline)),
+            _ => StoreWriter::open_again(&env, FOLDER, sequence).unwrap(),
+        };
+        counting.take();
+        let entries = [(b"key".to_vec(), Some(number.to_le_bytes().to_vec()))];
+        let info = write(&mut writer, &entries, UpdateMode::Replace, number).unwrap();
+        let reads = counting.take().reads;
+        assert!(write(&mut writer, &entries, UpdateMode::Replace, number).is_err(), "same id");
+        writer.publish(info.name.number).unwrap();
+        sequence = writer.pointer().sequence;
+        drop(writer);
+        counting.take();
+        drop(StoreWriter::open_again(&env, FOLDER, sequence).unwrap());
+        (reads, counting.take().reads)
+    };
+    let few = (1..=3).map(&mut add).last();
+    let many = (4..=50).map(&mut add).last();
+    assert_eq!(few, many);
+    let mut other = StoreWriter::open(&env, FOLDER).unwrap();
+    assert!(counting.take().reads >= 50, "all versions are read");
+    let left = layer::folder_of(&Path::new(FOLDER).join("tables"), 7);
+    disk.create_folder(&left).unwrap();
+    other.pin(1, Pin::Keep).unwrap();
+    let after = other.pointer().sequence;
+    drop(other);
+    drop(StoreWriter::open_again(&env, FOLDER, after).unwrap());
+    assert!(disk.exists(&left).unwrap());
+    drop(StoreWriter::open_again(&env, FOLDER, sequence).unwrap());
+    assert!(!disk.exists(&left).unwrap());
 }
 
 /// Returns all entries of some ranges of chunks, each scanned separately.

@@ -110,11 +110,30 @@ impl StoreWriter {
     /// # Errors
     /// `Busy` if another process writes there, `Absent` if there is no store.
     pub fn open(env: &Env, folder: impl AsRef<Path>) -> Result<StoreWriter> {
-        let (disk, folder) = (env.disk.clone(), folder.as_ref());
+        let writer = StoreWriter::open_unswept(env, folder.as_ref())?;
+        writer.sweep()?;
+        Ok(writer)
+    }
+
+    /// Opens a store for writing that the caller has written to before, when `CURRENT` had this sequence number. If no
+    /// other writer has changed `CURRENT` since then, the files of the versions are not read, and what a crash of
+    /// another process may have left stays until the next [`StoreWriter::open`].
+    ///
+    /// # Errors
+    /// The errors of [`StoreWriter::open`].
+    pub fn open_again(env: &Env, folder: impl AsRef<Path>, sequence: u64) -> Result<StoreWriter> {
+        let writer = StoreWriter::open_unswept(env, folder.as_ref())?;
+        if writer.pointer.sequence != sequence {
+            writer.sweep()?;
+        }
+        Ok(writer)
+    }
+
+    fn open_unswept(env: &Env, folder: &Path) -> Result<StoreWriter> {
+        let disk = env.disk.clone();
         let pointer = Pointer::read(disk.as_ref(), folder)?;
         let mut writer = StoreWriter::new(LockedFolder::open(disk, folder)?, env.clone(), pointer);
         writer.settle()?;
-        writer.sweep()?;
         Ok(writer)
     }
 
@@ -454,8 +473,10 @@ impl StoreWriter {
 
     /// Refuses the id of an existing version, because ids of tables follow from it.
     fn check_new(&self, id: u64) -> Result<()> {
-        for number in self.numbers()? {
-            if self.version(number).is_ok_and(|info| info.name.id == id) {
+        // The pointer lists all versions, so that only the file of one with this id is read.
+        let same = self.pointer.versions.iter().filter(|version| version.id == id);
+        for number in same.map(|version| version.number) {
+            if self.version(number).is_ok() {
                 let path = self.versions().join(file_name(number));
                 return Err(Error::new(ErrorKind::Exists).at(&Place::file(&path)));
             }
