@@ -36,6 +36,8 @@ const FUTURE_MS: i64 = 86_400_000;
 /// The configuration of a run: streams, and their summaries.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The configuration file, for errors.
+    pub place: String,
     /// Folder of the results: a folder a summary.
     pub out: PathBuf,
     /// Folder of checkpoints, a file for each stream; without it, there are none.
@@ -104,6 +106,28 @@ pub struct Stream {
 impl Stream {
     fn has_standard_input(&self) -> bool {
         self.files.iter().any(Option::is_none)
+    }
+
+    /// Returns the file of the stream in the folder of checkpoints.
+    pub(crate) fn checkpoint(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}.checkpoint", self.name))
+    }
+
+    /// Returns the file of the stream in the folder of rejected frames.
+    pub(crate) fn rejected(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}.jsonl", self.name))
+    }
+
+    /// Returns all summaries, those of chains, too.
+    pub(crate) fn all_summaries(&self) -> impl Iterator<Item = &(Summary, OutputKind)> {
+        let of_chains = self.chains.iter().flat_map(|(_, summaries)| summaries);
+        self.summaries.iter().chain(of_chains)
+    }
+
+    /// Returns the chains that are dumped.
+    pub(crate) fn dumped_chains(&self) -> impl Iterator<Item = &Chains> {
+        let chains = self.chains.iter().map(|(chains, _)| chains);
+        chains.filter(|chains| chains.dump_ms.is_some())
     }
 }
 
@@ -313,12 +337,12 @@ impl Config {
     pub fn parse(text: &str, place: &str, folder: &Path) -> Result<Config, SummarizeError> {
         let wrong = |message: String| SummarizeError::Config { place: place.into(), message };
         let file: File = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        file.config(folder).map_err(wrong)
+        file.config(place, folder).map_err(wrong)
     }
 }
 
 impl File {
-    fn config(self, folder: &Path) -> Result<Config, String> {
+    fn config(self, place: &str, folder: &Path) -> Result<Config, String> {
         let mut streams = Vec::new();
         for (name, entry) in self.stream {
             check_name("stream", &name)?;
@@ -353,14 +377,17 @@ impl File {
         let interval = self.checkpoint_interval.map_or(CHECKPOINT_MS, |interval| interval.0);
         let checkpoint_ms = positive("checkpoint-interval", interval, "ms")?.unsigned_abs();
         let memory = self.memory.map(|size| positive("memory", size.0, "B")).transpose()?;
+        let path = |setting, path| path_in(folder, setting, path);
+        let optional = |setting, of: Option<PathBuf>| of.map(|of| path(setting, of)).transpose();
         Ok(Config {
-            out: folder.join(self.out),
-            checkpoints: self.checkpoints.map(|path| folder.join(path)),
+            place: place.into(),
+            out: path("out", self.out)?,
+            checkpoints: optional("checkpoints", self.checkpoints)?,
             checkpoint_ms,
-            rejected: self.rejected.map(|path| folder.join(path)),
+            rejected: optional("rejected", self.rejected)?,
             on_source_failure: self.on_source_failure,
             memory,
-            metrics_file: self.metrics_file.map(|path| folder.join(path)),
+            metrics_file: optional("metrics-file", self.metrics_file)?,
             metrics_listen: self.metrics_listen,
             streams,
         })
@@ -398,6 +425,14 @@ fn add_summary(streams: &mut [Stream], name: &str, entry: SummaryEntry) -> Resul
         _ => return Err("expected one of `stream` and `chains`".into()),
     }
     Ok(())
+}
+
+/// Returns the path of a setting, which is relative to a folder. Refuses an empty one.
+fn path_in(folder: &Path, setting: &str, path: PathBuf) -> Result<PathBuf, String> {
+    match path.as_os_str().is_empty() {
+        true => Err(format!("{setting}: expected a path, got an empty one")),
+        false => Ok(folder.join(path)),
+    }
 }
 
 /// Returns a path without the parts `.`.
@@ -464,6 +499,13 @@ impl StreamEntry {
         let event_bytes_max = self.event_max.map_or(EVENT_BYTES_MAX, |size| size.0);
         if !(1..=EVENT_BYTES_LIMIT).contains(&event_bytes_max) {
             return Err(format!("event-max: expected 1B to 64MiB, got {event_bytes_max}B"));
+        }
+        if let Some(i) = self.files.iter().position(String::is_empty) {
+            let count = self.files.len();
+            return Err(format!(
+                "files: expected names of files, got an empty one, number {} of {count}",
+                i + 1
+            ));
         }
         let file = |file: String| (file != "-").then(|| folder.join(file));
         let files: Vec<_> = self.files.into_iter().map(file).collect();

@@ -28,6 +28,7 @@ mod metrics;
 mod output;
 mod parse;
 mod pipe;
+mod places;
 mod publisher;
 mod range;
 mod rejected;

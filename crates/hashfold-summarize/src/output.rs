@@ -1,6 +1,7 @@
 //! Windows as tables and as versions of stores.
 
 use crate::{
+    places::{is_file, is_no_folder},
     rows::Layout,
     versions::{Versions, provenance, while_busy},
 };
@@ -15,7 +16,7 @@ use hashfold::{
 use hashfold_rows::{Schema, utc_of_ms};
 use serde_json::json;
 use std::{
-    io, iter,
+    iter,
     path::{Path, PathBuf},
 };
 
@@ -91,7 +92,7 @@ impl TableSink {
         let (mut folder, mut number) = (named, 1);
         loop {
             match while_busy(&self.env, || TableBuilder::with(&folder, options.clone())) {
-                Err(error) if matches!(error.kind(), ErrorKind::Exists) => {}
+                Err(error) if is_data_set(&error) || is_file(self.env.disk.as_ref(), &folder) => {}
                 // A damaged table is found by `hashfold verify`.
                 Err(error) if error.class() == ErrorClass::Damage => {}
                 builder => return builder.map(Some),
@@ -125,11 +126,15 @@ impl TableSink {
     }
 }
 
-/// Whether there is no table: a file, or a folder without a manifest, since a crash came before that.
+/// Whether there is no table: a file, a data set of another kind, or a folder without a manifest, since a crash came before
+/// that.
 fn is_no_table(error: &Error) -> bool {
-    let is_no_folder = |error: &io::Error| error.kind() == io::ErrorKind::NotADirectory;
-    error.is_absent()
-        || matches!(error.kind(), ErrorKind::Io { source, .. } if is_no_folder(source))
+    error.is_absent() || is_data_set(error) || is_no_folder(error)
+}
+
+/// Whether a table cannot be made or opened since a data set is there: a table, or one of another kind.
+fn is_data_set(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Exists | ErrorKind::WrongKind { .. })
 }
 
 /// Returns the name of a window from that of a table with a number at its end.

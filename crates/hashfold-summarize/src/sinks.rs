@@ -9,6 +9,7 @@ use crate::{
 };
 use hashfold::{
     Env, Result, Store,
+    folder::check_outside,
     io::create_durable_folder,
     pipeline::{Attribution, Chains, DumpSink, Field, Sink, Summary},
 };
@@ -30,7 +31,7 @@ impl Place<'_> {
         let is_known = |(summary, output): &&(Summary, OutputKind)| {
             summary.window_ms.is_none() && *output == OutputKind::Table
         };
-        let mut known = all_summaries(stream).filter(is_known);
+        let mut known = stream.all_summaries().filter(is_known);
         known.try_for_each(|(summary, _)| {
             check_new(self.env, &self.out.join(&summary.name).join(window_name(None)))
         })
@@ -40,14 +41,17 @@ impl Place<'_> {
     /// before the first event.
     pub(crate) fn prepare(&self, stream: &Stream) -> Result<()> {
         create_durable_folder(self.env.disk.as_ref(), self.out)?;
-        let tables = all_summaries(stream).filter(|(_, output)| *output == OutputKind::Table);
+        let disk = self.env.disk.as_ref();
+        let tables = stream.all_summaries().filter(|(_, output)| *output == OutputKind::Table);
         for (summary, _) in tables {
-            create_durable_folder(self.env.disk.as_ref(), &self.out.join(&summary.name))?;
+            let folder = self.out.join(&summary.name);
+            create_durable_folder(disk, &folder)?;
+            check_outside(disk, &folder.join(window_name(None)))?;
         }
-        let stores = all_summaries(stream).filter(|(_, output)| *output == OutputKind::Store);
-        let dumps = stream.chains.iter().filter(|(chains, _)| chains.dump_ms.is_some());
-        let dumps = dumps.map(|(chains, _)| &chains.name);
+        let stores = stream.all_summaries().filter(|(_, output)| *output == OutputKind::Store);
+        let dumps = stream.dumped_chains().map(|chains| &chains.name);
         for name in stores.map(|(summary, _)| &summary.name).chain(dumps) {
+            check_outside(disk, &self.out.join(name))?;
             match Store::open_in(self.env.clone(), self.out.join(name)) {
                 Err(error) if !error.is_absent() => return Err(error),
                 _ => {}
@@ -94,10 +98,4 @@ impl Place<'_> {
         };
         stream.chains.iter().map(attribution).collect()
     }
-}
-
-/// Returns the summaries of a stream, those of its chains, too.
-fn all_summaries(stream: &Stream) -> impl Iterator<Item = &(Summary, OutputKind)> {
-    let of_chains = stream.chains.iter().flat_map(|(_, summaries)| summaries);
-    stream.summaries.iter().chain(of_chains)
 }

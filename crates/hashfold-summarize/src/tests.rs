@@ -1172,6 +1172,16 @@ fn mistakes_in_a_configuration_are_named() {
         "[\"a.csv\", \"./a.csv\"]",
         "files: expected each once, got \"a.csv\" twice",
     );
+    check(
+        "[\"a.csv\"]",
+        "[\"a.csv\", \"\"]",
+        "stream \"v1\": files: expected names of files, got an empty one, number 2 of 2",
+    );
+    check("out = \"out\"", "out = \"\"", "out: expected a path, got an empty one");
+    for setting in ["checkpoints", "rejected", "metrics-file"] {
+        let line = format!("out = \"out\"\n{setting} = \"\"");
+        check("out = \"out\"", &line, &format!("{setting}: expected a path, got an empty one"));
+    }
     let summary = |from: &str, to: &str, word: &str| {
         check(from, to, &format!("summary \"users\": {word}"));
     };
