@@ -116,14 +116,15 @@ fn say_start(run: &Run, as_json: bool) -> Result<()> {
         }
         let frames = units::counted(frames, "frame", "frames");
         let open = match open {
-            Some(open) if run.addresses().iter().any(|(name, _)| *name == stream.name) => {
-                format!("windows from {open} on are open, and miss what came by TCP after it")
-            }
             Some(open) => format!("windows from {open} on are open"),
             None => "no window is open".into(),
         };
         let name = &stream.name;
-        write_line(format_args!("{name}: continues from its checkpoint behind {frames}; {open}"))?;
+        let mut line = format!("{name}: continues from its checkpoint behind {frames}; {open}");
+        if let Some(how) = run.passing(name) {
+            line.push_str(&format!("; what came {how} after that checkpoint is missing"));
+        }
+        write_line(line)?;
     }
     if let Some(address) = run.metrics_address() {
         match as_json {

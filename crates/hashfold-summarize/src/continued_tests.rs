@@ -314,12 +314,58 @@ fn when_a_stream_fails_the_others_save_what_they_have() {
     assert_eq!(frames, [50, 0]);
 }
 
+/// Makes a named pipe.
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// A run says which of its sources cannot be read again when it continues from a checkpoint.
+#[test]
+fn sources_that_cannot_be_read_again_are_known() {
+    let work = TempDir::new().unwrap();
+    fs::write(work.path().join("a.csv"), "").unwrap();
+    make_pipe(&work.path().join("pipe"));
+    let (file, pipe) = ("files = [\"a.csv\"]", "files = [\"a.csv\", \"pipe\"]");
+    let listen = "listen = [\"127.0.0.1:0\"]";
+    for (sources, expected) in [
+        (file.to_owned(), None),
+        (pipe.to_owned(), Some("through a pipe")),
+        (format!("{file}\n{listen}"), Some("by TCP")),
+        (format!("{pipe}\n{listen}"), Some("by TCP or through a pipe")),
+    ] {
+        let config = config(&with("").replace(file, &sources), work.path());
+        let run = Run::start(&config, &Env::system(), Arc::default()).unwrap();
+        assert_eq!(run.passing("v1"), expected, "{sources}");
+    }
+}
+
+/// A pipe is not opened before the pipe in front of it has ended: what stands in it when the run stops is not lost.
+#[test]
+fn what_stands_in_a_pipe_whose_turn_has_not_come_is_left_for_the_next_run() {
+    let work = TempDir::new().unwrap();
+    let [first, second] = ["first", "second"].map(|name| work.path().join(name));
+    [&first, &second].into_iter().for_each(|pipe| make_pipe(pipe));
+    // A writer that reads, too, does not wait for a reader.
+    let mut writer = File::options().read(true).write(true).open(&second).unwrap();
+    writer.write_all(numbered(100).as_bytes()).unwrap();
+    let config = config(&CSV.replace("\"a.csv\"", "\"first\", \"second\""), work.path());
+    let stop = Arc::new(AtomicBool::new(true));
+    let run = Run::start(&config, &Env::system(), stop.clone()).unwrap();
+    assert_eq!(run.wait(&mut |_| {}).unwrap()[0].stats.totals.frames, 0);
+    stop.store(false, Ordering::Relaxed);
+    let run = Run::start(&config, &Env::system(), stop.clone()).unwrap();
+    drop(File::options().write(true).open(&first).unwrap());
+    let is_read = |stats: &[StreamStats]| stats[0].stats.totals.frames == 100;
+    let stats = run.wait(&mut |stats| stop.store(is_read(stats), Ordering::Relaxed)).unwrap();
+    assert_eq!(stats[0].stats.totals.events, 100);
+}
+
 /// A run that waits for the writer of a pipe ends when it is to stop, and reads what has come by TCP before.
 #[test]
 fn a_pipe_without_a_writer_holds_no_run_up() {
     let work = TempDir::new().unwrap();
     let pipe = work.path().join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    make_pipe(&pipe);
     let sources = "files = [\"pipe\"]\nlisten = [\"127.0.0.1:0\"]";
     let text = CSV.replace("files = [\"a.csv\"]", sources);
     let stop = Arc::<AtomicBool>::default();
@@ -340,7 +386,7 @@ fn what_is_in_a_pipe_when_the_run_stops_is_read() {
     for is_closed in [false, true] {
         let work = TempDir::new().unwrap();
         let pipe = work.path().join("pipe");
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        make_pipe(&pipe);
         let config = config(&CSV.replace("a.csv", "pipe"), work.path());
         let stop = Arc::<AtomicBool>::default();
         let run = Run::start(&config, &Env::system(), stop.clone()).unwrap();

@@ -9,7 +9,7 @@ use crate::{
     rejected::RejectedFile,
     report::{Report, Reports},
     sinks::Place,
-    source::{End, OpenFile, Source},
+    source::{End, OpenFile, Source, is_pipe_at},
     tcp::{self, Connections},
 };
 use hashfold::{
@@ -119,10 +119,7 @@ impl Lane {
         env: &Env,
         stop: &Arc<AtomicBool>,
     ) -> Result<Lane, SummarizeError> {
-        let path = config
-            .checkpoints
-            .as_ref()
-            .map(|folder| folder.join(format!("{}.checkpoint", stream.name)));
+        let path = config.checkpoints.as_ref().map(|folder| stream.checkpoint(folder));
         let state = match &path {
             Some(path) => checkpoint::read(env, path)?,
             None => None,
@@ -227,6 +224,17 @@ impl Lane {
         }
     }
 
+    /// Returns how those events come that cannot be read again, if there are such.
+    pub(crate) fn passing(&self) -> Option<&'static str> {
+        let is_pipe = |file: &Option<PathBuf>| file.as_deref().is_none_or(is_pipe_at);
+        match (self.stream.listen.is_empty(), self.stream.files.iter().any(is_pipe)) {
+            (true, true) => Some("through a pipe"),
+            (false, true) => Some("by TCP or through a pipe"),
+            (false, false) => Some("by TCP"),
+            (true, false) => None,
+        }
+    }
+
     /// Whether all files are read and nothing else will come.
     pub(crate) fn is_done(&self) -> bool {
         self.stream.listen.is_empty() && self.reading.load(Ordering::SeqCst) == 0
@@ -327,7 +335,7 @@ fn pipeline(
     let rejected = match &config.rejected {
         None => None,
         Some(folder) => {
-            let file = RejectedFile::open(folder.join(format!("{}.jsonl", stream.name)))?;
+            let file = RejectedFile::open(stream.rejected(folder))?;
             Some(Box::new(file) as Box<dyn RejectedSink>)
         }
     };

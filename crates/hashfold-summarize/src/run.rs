@@ -4,6 +4,7 @@ use crate::{
     config::Config,
     error::SummarizeError,
     lane::{Cause, Lane, StreamStats},
+    places,
     publisher::Publisher,
 };
 use hashfold::{
@@ -48,8 +49,9 @@ impl Run {
     /// Starts all streams. The run stops when `stop` is set.
     ///
     /// # Errors
-    /// A folder, an address or a checkpoint cannot be used, or another run has the folder of checkpoints.
+    /// A folder, a file, an address or a checkpoint cannot be used, or another run has the folder of checkpoints.
     pub fn start(config: &Config, env: &Env, stop: Arc<AtomicBool>) -> Result<Run, SummarizeError> {
+        places::check(config, env)?;
         let lock = match &config.checkpoints {
             None => None,
             Some(folder) => {
@@ -105,6 +107,12 @@ impl Run {
     /// Returns the figures of the streams that continue from a checkpoint.
     pub fn continued(&self) -> Vec<StreamStats> {
         self.lanes.iter().filter(|lane| lane.continues).map(Lane::stats).collect()
+    }
+
+    /// Returns how those events of a stream come that cannot be read again after a crash: `by TCP`, `through a pipe`. `None` if
+    /// all can.
+    pub fn passing(&self, stream: &str) -> Option<&'static str> {
+        self.lanes.iter().find(|lane| lane.stream.name == stream)?.passing()
     }
 
     /// Waits until all files are read and, if the configuration has addresses, until the run is to stop. Calls `tick` with

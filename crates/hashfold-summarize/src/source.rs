@@ -108,6 +108,11 @@ fn is_pipe(file: &File) -> io::Result<bool> {
     Ok(!file.metadata()?.is_file())
 }
 
+/// Whether what is read from a path is gone then: a named pipe, or a terminal.
+pub(crate) fn is_pipe_at(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
 /// What came of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {

@@ -289,6 +289,43 @@ fn a_stream_over_tcp_ends_with_a_signal_and_continues_from_its_checkpoint() {
     check_results(&work);
 }
 
+/// A place that cannot be used is an error of the configuration, which is found before an event is read.
+#[test]
+fn a_file_in_the_way_of_results_is_named_with_its_setting() {
+    let work = configured("files = [\"events.csv\"]");
+    work.write("events.csv", EVENTS);
+    fs::create_dir(work.path("out")).unwrap();
+    work.write("out/pages", "mine");
+    let outcome = work.run("summarize summary.toml");
+    assert_eq!((outcome.code, outcome.text()), (2, ""), "{outcome:?}");
+    let message = "summary.toml: out, summary \"pages\": out/pages: expected a folder, got a file: move it away, or choose \
+                   another path";
+    assert!(outcome.stderr.contains(message), "{outcome:?}");
+    assert!(!work.path("rejected").exists());
+}
+
+/// A run that continues says that a pipe, unlike a file, is not read again.
+#[test]
+fn a_run_that_continues_says_what_is_missing() {
+    let work = configured("files = [\"events.csv\"]");
+    let text = fs::read_to_string(work.path("summary.toml")).unwrap();
+    let text = format!("checkpoints = \"state\"\n{text}");
+    work.write("summary.toml", &text);
+    work.write("events.csv", EVENTS);
+    work.ok("summarize summary.toml");
+    let expected = "clicks: continues from its checkpoint behind 6 frames; no window is open";
+    let first_line = |outcome: &str| outcome.lines().next().unwrap().to_owned();
+    assert_eq!(first_line(work.ok("summarize summary.toml").text()), expected);
+    work.write("summary.toml", text.replace("[\"events.csv\"]", "[\"events.csv\", \"pipe\"]"));
+    let pipe = work.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let child = work.command("summarize summary.toml").stdout(Stdio::piped()).spawn().unwrap();
+    drop(fs::File::options().write(true).open(&pipe).unwrap());
+    let outcome = child.wait_with_output().unwrap();
+    let expected = format!("{expected}; what came through a pipe after that checkpoint is missing");
+    assert_eq!(first_line(&String::from_utf8(outcome.stdout).unwrap()), expected);
+}
+
 /// Starts the command, and kills it when its checkpoint has changed so many times. Returns whether it was killed before
 /// it ended.
 fn is_killed(work: &Work, checkpoints: u32) -> bool {
