@@ -49,7 +49,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Refuses a configuration with a place that something of the wrong kind has, or is above.
+/// Refuses a configuration if something of the wrong kind is at one of its places, or a file is above it.
 ///
 /// # Errors
 /// `Config`: the setting, the path, and what is in the way.
@@ -131,8 +131,8 @@ fn exists(disk: &dyn Disk, path: &Path) -> bool {
 
 /// Whether the system refused a call since a path is that of a file, or below one.
 pub(crate) fn is_no_folder(error: &Error) -> bool {
-    let is_no_folder = |error: &io::Error| error.kind() == io::ErrorKind::NotADirectory;
-    matches!(error.kind(), ErrorKind::Io { source, .. } if is_no_folder(source))
+    let ErrorKind::Io { source, .. } = error.kind() else { return false };
+    source.kind() == io::ErrorKind::NotADirectory
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     use std::{fs, sync::Arc};
     use tempfile::TempDir;
 
-    /// Two more summaries, one without windows, and chains whose dumps are a store.
+    /// A summary without windows, and chains whose dumps are a store.
     const MORE: &str = r#"
 [chains.visits]
 stream = "v1"

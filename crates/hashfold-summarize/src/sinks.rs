@@ -38,7 +38,8 @@ impl Place<'_> {
     }
 
     /// Makes the folders of the results, and opens the stores that are there, so that a place that cannot be used is noticed
-    /// before the first event.
+    /// before the first event. Results have no place in another data set, such as the store that a summary had before it got
+    /// tables.
     pub(crate) fn prepare(&self, stream: &Stream) -> Result<()> {
         create_durable_folder(self.env.disk.as_ref(), self.out)?;
         let disk = self.env.disk.as_ref();
