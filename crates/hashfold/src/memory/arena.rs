@@ -300,6 +300,22 @@ impl<const UNIT: usize> Arena<UNIT> {
         (unit as usize / units, unit as usize % units)
     }
 
+    /// Copies bytes from a unit and an offset in it to others. They may overlap.
+    #[inline]
+    pub(super) fn copy(&mut self, from: (u32, usize), to: (u32, usize), len: usize) {
+        let place = |(unit, offset)| {
+            let (segment, place) = Self::place(unit);
+            (segment, place * UNIT + offset)
+        };
+        let ((from_segment, from), (to_segment, to)) = (place(from), place(to));
+        if from_segment == to_segment {
+            return self.segments[to_segment].copy_within(from..from + len, to);
+        }
+        let both = self.segments.get_disjoint_mut([from_segment, to_segment]);
+        let [source, target] = both.expect("two segments of the arena");
+        target[to..to + len].copy_from_slice(&source[from..from + len]);
+    }
+
     /// Prefetches all lines of a unit.
     #[inline]
     pub(super) fn prefetch_unit(&self, unit: u32) {

@@ -2,7 +2,7 @@
 //! beside the pages: there are no headers and no lists of free blocks.
 //!
 //! A reference to a block has 48 bits: 20 bits of a page, 12 bits of a block on it, 15 bits of a length, and a bit for
-//! the caller. A page without blocks goes back to a pool for all classes, whose memory is given back to the system when
+//! the caller. A block of length 0 has the smallest size. A page without blocks goes back to a pool for all classes, whose memory is given back to the system when
 //! there is much of it.
 
 use super::{
@@ -112,8 +112,6 @@ pub(super) struct Slabs {
     newly_deferred: usize,
     /// Total size of the blocks in use, in bytes.
     block_bytes: u64,
-    /// Memory for moving a block.
-    scratch: Vec<u8>,
 }
 
 impl Slabs {
@@ -128,7 +126,6 @@ impl Slabs {
             deferred: VecDeque::new(),
             newly_deferred: 0,
             block_bytes: 0,
-            scratch: Vec::new(),
         }
     }
 
@@ -137,8 +134,7 @@ impl Slabs {
         let states = self.states.capacity() * size_of::<Page>();
         let deferred = self.deferred.capacity() * size_of::<(u32, Reference)>();
         let open: usize = self.open.iter().map(|pages| pages.capacity() * size_of::<u32>()).sum();
-        let vectors = states + deferred + open + self.scratch.capacity();
-        self.pages.bytes() + self.bitmaps.bytes() + vectors as u64
+        self.pages.bytes() + self.bitmaps.bytes() + (states + deferred + open) as u64
     }
 
     /// Returns the resident bytes of pages and bitmaps as the system counts them.
@@ -312,6 +308,20 @@ impl Slabs {
         &self.pages.unit(reference.page())[offset..offset + reference.len()]
     }
 
+    /// Returns all bytes of a block, those beyond its length included.
+    #[inline]
+    pub(super) fn whole(&self, reference: Reference) -> &[u8] {
+        let (offset, size) = (reference.offset(), size(class_of(reference.len())));
+        &self.pages.unit(reference.page())[offset..offset + size]
+    }
+
+    /// Returns all bytes of a block, those beyond its length included, to be changed.
+    #[inline]
+    pub(super) fn whole_mut(&mut self, reference: Reference) -> &mut [u8] {
+        let (offset, size) = (reference.offset(), size(class_of(reference.len())));
+        &mut self.pages.unit_mut(reference.page())[offset..offset + size]
+    }
+
     /// Returns the bytes of a block, to be changed.
     #[inline]
     pub(super) fn block_mut(&mut self, reference: Reference) -> &mut [u8] {
@@ -344,11 +354,9 @@ impl Slabs {
 
     /// Copies the contents of a block to the beginning of another one, which has at least its length.
     pub(super) fn copy_to(&mut self, from: Reference, to: Reference) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        scratch.extend_from_slice(self.block(from));
-        self.block_mut(to)[..scratch.len()].copy_from_slice(&scratch);
-        self.scratch = scratch;
+        debug_assert!(to.len() >= from.len());
+        let (from_at, to_at) = ((from.page(), from.offset()), (to.page(), to.offset()));
+        self.pages.copy(from_at, to_at, from.len());
     }
 
     /// Prefetches the first line of a block and its last.

@@ -524,6 +524,30 @@ fn keys_are_visited_from_any_hash_on() {
     assert_eq!(table.visit_keys(u64::MAX, |_, _| false), None);
 }
 
+/// Keys as long as the first one that is not empty take no byte for their length, others take one. All are told apart.
+#[test]
+fn keys_of_one_length_are_stored_without_it() {
+    let table = AppendTable::new(MemoryOptions { shards: 1, ..MemoryOptions::default() }).unwrap();
+    let mut expected = HashMap::new();
+    let waste = || table.stat().block_bytes - table.stat().data_bytes;
+    let mut put = |key: &[u8], value: &[u8]| {
+        assert!(!table.put(key, value).unwrap());
+        expected.insert(key.to_vec(), value.to_vec());
+    };
+    put(b"", &[1; 31]);
+    assert_eq!(waste(), 1);
+    for i in 0..5000_u64 {
+        put(&i.to_le_bytes(), &[i as u8; 16]);
+    }
+    assert_eq!(waste(), 1);
+    for i in 0..5000_u32 {
+        put(&i.to_le_bytes(), &[i as u8; 19]);
+        put(&[i.to_le_bytes(), [0; 4]].concat()[..7], &[]);
+    }
+    assert_eq!(waste(), 1 + 5000 + 5000 * (16 - 7));
+    check_table(&table, &expected);
+}
+
 /// After most keys were removed, the values of the others move together, and values of other sizes use the pages.
 #[test]
 fn compaction_gives_pages_back() {

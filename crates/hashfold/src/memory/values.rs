@@ -1,11 +1,14 @@
 //! Keys with their values in blocks.
 //!
 //! ```text
-//! block             length of the key (varint of 1 to 3 bytes) │ key │ value
+//! reference marked  key │ value
+//! otherwise         length of the key (varint of 1 to 3 bytes) │ key │ value
 //! above 32767 bytes a head of 16 bytes: length, list ─→ list of extents ─→ blocks, which together have these bytes
 //! ```
 //!
-//! All extents but the last are full. A reference to a head is marked.
+//! The keys of marked references have one length, that of the first key: most tables have keys of one length, for which
+//! the varints would be a large part of short values. All extents but the last are full. The length in a reference to a
+//! head is 0, which no other block has.
 
 use super::{
     classes::BLOCK_BYTES_MAX,
@@ -13,7 +16,8 @@ use super::{
 };
 use crate::error::Result;
 
-const HEAD_BYTES: usize = 16;
+/// The length in a reference to a head.
+const HEAD_LEN: usize = 0;
 const REFERENCE_BYTES: usize = 8;
 
 /// Maximum size of a key's length in bytes.
@@ -25,6 +29,8 @@ pub(super) struct Values {
     pub(super) slabs: Slabs,
     /// The number of the last snapshot, while there are snapshots: what is freed must be kept for them.
     pub(super) kept_for: Option<u32>,
+    /// The length of the keys of marked references: that of the first key that is not empty; 0 without such a key.
+    key_len: usize,
 }
 
 /// Returns the encoded length of a key.
@@ -57,12 +63,18 @@ fn decode_len(bytes: &[u8]) -> (usize, usize) {
 
 impl Values {
     pub(super) fn new(slabs: Slabs) -> Values {
-        Values { slabs, kept_for: None }
+        Values { slabs, kept_for: None, key_len: 0 }
+    }
+
+    /// Returns the length of the key of a reference, and where the key begins in `first`, the first of its pieces.
+    #[inline]
+    fn key_place(&self, reference: Reference, first: &[u8]) -> (usize, usize) {
+        if reference.is_marked() { (self.key_len, 0) } else { decode_len(first) }
     }
 
     /// Returns the bytes of a key and its value, with the key's length, in pieces.
     fn pieces(&self, reference: Reference) -> impl Iterator<Item = &[u8]> {
-        let large = reference.is_marked().then(|| self.list(reference).1);
+        let large = is_head(reference).then(|| self.list(reference).1);
         let single = large.is_none().then(|| self.slabs.block(reference));
         let extents = large.map_or(&[][..], |list| self.slabs.block(list));
         single.into_iter().chain(references(extents).map(|extent| self.slabs.block(extent)))
@@ -70,23 +82,23 @@ impl Values {
 
     /// Returns the length that a head has, and the list.
     fn list(&self, head: Reference) -> (usize, Reference) {
-        let (numbers, _) = self.slabs.block(head).as_chunks::<REFERENCE_BYTES>();
+        let (numbers, _) = self.slabs.whole(head).as_chunks::<REFERENCE_BYTES>();
         let [len, list] = [0, 1].map(|i| u64::from_le_bytes(numbers[i]));
         (len as usize, Reference(list))
     }
 
     fn set_list(&mut self, head: Reference, len: usize, list: Reference) {
-        let bytes = self.slabs.block_mut(head);
-        bytes[..REFERENCE_BYTES].copy_from_slice(&(len as u64).to_le_bytes());
-        bytes[REFERENCE_BYTES..].copy_from_slice(&list.0.to_le_bytes());
+        let (numbers, _) = self.slabs.whole_mut(head).as_chunks_mut::<REFERENCE_BYTES>();
+        numbers[0] = (len as u64).to_le_bytes();
+        numbers[1] = list.0.to_le_bytes();
     }
 
     /// Whether a reference leads to this key.
     #[inline]
     pub(super) fn is_key(&self, reference: Reference, key: &[u8]) -> bool {
-        if !reference.is_marked() {
+        if !is_head(reference) {
             let block = self.slabs.block(reference);
-            let (len, start) = decode_len(block);
+            let (len, start) = self.key_place(reference, block);
             return len == key.len() && block[start..start + len] == *key;
         }
         let mut rest = key;
@@ -106,11 +118,11 @@ impl Values {
 
     /// Returns the number of bytes of a value, and of its key with the key's length.
     pub(super) fn sizes(&self, reference: Reference) -> (usize, usize) {
-        let (total, first) = match reference.is_marked() {
+        let (total, first) = match is_head(reference) {
             false => (reference.len(), self.slabs.block(reference)),
             true => (self.list(reference).0, self.pieces(reference).next().unwrap_or(&[])),
         };
-        let (len, start) = decode_len(first);
+        let (len, start) = self.key_place(reference, first);
         (total - start - len, start + len)
     }
 
@@ -128,21 +140,21 @@ impl Values {
     /// Returns the value: that in its block, or a copy in `scratch` if it has extents.
     #[inline]
     pub(super) fn value<'a>(&'a self, reference: Reference, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-        if reference.is_marked() {
+        if is_head(reference) {
             scratch.clear();
             self.read_value(reference, scratch);
             return scratch;
         }
         let block = self.slabs.block(reference);
-        let (len, start) = decode_len(block);
+        let (len, start) = self.key_place(reference, block);
         &block[start + len..]
     }
 
     /// Returns the key: that in its block, or a copy in `scratch` if it has extents.
     pub(super) fn key<'a>(&'a self, reference: Reference, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-        if !reference.is_marked() {
+        if !is_head(reference) {
             let block = self.slabs.block(reference);
-            let (len, start) = decode_len(block);
+            let (len, start) = self.key_place(reference, block);
             return &block[start..start + len];
         }
         scratch.clear();
@@ -168,7 +180,10 @@ impl Values {
     pub(super) fn read(&self, reference: Reference, out: &mut Vec<u8>) -> usize {
         let mut key_len = 0;
         for (i, piece) in self.pieces(reference).enumerate() {
-            let (len, start) = if i == 0 { decode_len(piece) } else { (key_len, 0) };
+            let (len, start) = match i {
+                0 => self.key_place(reference, piece),
+                _ => (key_len, 0),
+            };
             key_len = len;
             out.extend_from_slice(&piece[start..]);
         }
@@ -181,31 +196,39 @@ impl Values {
     /// `Memory` if the budget is exhausted; `Limit` if there are too many pages. Nothing is stored then.
     #[inline]
     pub(super) fn store(&mut self, key: &[u8], value: &[u8]) -> Result<Reference> {
+        if self.key_len == 0 {
+            self.key_len = key.len();
+        }
         let (len, len_size) = encode_len(key.len());
-        let total = len_size + key.len() + value.len();
+        let is_marked = key.len() == self.key_len && !key.is_empty();
+        let len = if is_marked { &[] } else { &len[..len_size] };
+        let total = len.len() + key.len() + value.len();
         if total > BLOCK_BYTES_MAX {
-            let mut bytes = Vec::with_capacity(total);
-            [&len[..len_size], key, value]
-                .into_iter()
-                .for_each(|part| bytes.extend_from_slice(part));
-            return self.store_large(&bytes);
+            return self.store_large(key, value);
         }
         let reference = self.slabs.allocate(total)?;
         let block = self.slabs.block_mut(reference);
-        let (head, rest) = block.split_at_mut(len_size);
-        head.copy_from_slice(&len[..len_size]);
+        let (head, rest) = block.split_at_mut(len.len());
+        head.copy_from_slice(len);
         let (first, second) = rest.split_at_mut(key.len());
         first.copy_from_slice(key);
         second.copy_from_slice(value);
-        Ok(reference)
+        Ok(if is_marked { reference.marked() } else { reference })
+    }
+
+    /// Stores a key and a value in extents.
+    #[cold]
+    fn store_large(&mut self, key: &[u8], value: &[u8]) -> Result<Reference> {
+        let (len, len_size) = encode_len(key.len());
+        self.store_extents(&[&len[..len_size], key, value].concat())
     }
 
     /// Stores bytes in extents.
-    fn store_large(&mut self, bytes: &[u8]) -> Result<Reference> {
+    fn store_extents(&mut self, bytes: &[u8]) -> Result<Reference> {
         let parts = bytes.chunks(BLOCK_BYTES_MAX);
-        let lens = [HEAD_BYTES, parts.len() * REFERENCE_BYTES].into_iter();
+        let lens = [HEAD_LEN, parts.len() * REFERENCE_BYTES].into_iter();
         let blocks = self.slabs.allocate_all(lens.chain(parts.clone().map(<[u8]>::len)))?;
-        let (head, list) = (blocks[0].marked(), blocks[1]);
+        let (head, list) = (blocks[0], blocks[1]);
         for (i, (part, extent)) in parts.zip(&blocks[2..]).enumerate() {
             self.slabs.block_mut(*extent).copy_from_slice(part);
             self.set_extent(list, i, *extent);
@@ -225,18 +248,25 @@ impl Values {
     /// Those of [`Values::store`]; the value is unchanged then.
     #[inline]
     pub(super) fn append(&mut self, reference: Reference, bytes: &[u8]) -> Result<Reference> {
-        if reference.is_marked() {
-            return self.append_large(reference, bytes);
+        if is_head(reference) {
+            return self.append_to_extents(reference, bytes);
         }
-        let total = reference.len() + bytes.len();
-        if total > BLOCK_BYTES_MAX {
-            let mut all = self.slabs.block(reference).to_vec();
-            all.extend_from_slice(bytes);
-            let large = self.store_large(&all)?;
-            self.free_block(reference);
-            return Ok(large);
+        if reference.len() + bytes.len() > BLOCK_BYTES_MAX {
+            return self.outgrow(reference, bytes);
         }
         self.append_to_block(reference, bytes)
+    }
+
+    /// Moves a value to extents, with bytes that are added to it.
+    #[cold]
+    fn outgrow(&mut self, reference: Reference, bytes: &[u8]) -> Result<Reference> {
+        let block = self.slabs.block(reference);
+        let (len, start) = self.key_place(reference, block);
+        let (key, value) = block[start..].split_at(len);
+        let (key, value) = (key.to_vec(), [value, bytes].concat());
+        let large = self.store_large(&key, &value)?;
+        self.free_block(reference);
+        Ok(large)
     }
 
     /// Adds bytes to a block, which moves if it has another class then.
@@ -256,7 +286,7 @@ impl Values {
     }
 
     /// Adds bytes to extents. A snapshot may read the head and the list: they are replaced then.
-    fn append_large(&mut self, head: Reference, bytes: &[u8]) -> Result<Reference> {
+    fn append_to_extents(&mut self, head: Reference, bytes: &[u8]) -> Result<Reference> {
         let (len, list) = self.list(head);
         let mut extents: Vec<_> = references(self.slabs.block(list)).collect();
         let last = *extents.last().expect("a list has extents");
@@ -265,7 +295,7 @@ impl Values {
         let is_shared = self.kept_for.is_some();
         let lens = [
             (!self.slabs.stays(last, longer)).then_some(longer),
-            is_shared.then_some(HEAD_BYTES),
+            is_shared.then_some(HEAD_LEN),
             (is_shared || later.len() > 0)
                 .then_some((extents.len() + later.len()) * REFERENCE_BYTES),
         ];
@@ -299,10 +329,10 @@ impl Values {
     /// new reference.
     #[inline]
     pub(super) fn overwrite(&mut self, reference: Reference, value: &[u8]) -> Option<Reference> {
-        if reference.is_marked() || self.kept_for.is_some() {
+        if is_head(reference) || self.kept_for.is_some() {
             return None;
         }
-        let (len, start) = decode_len(self.slabs.block(reference));
+        let (len, start) = self.key_place(reference, self.slabs.block(reference));
         let total = start + len + value.len();
         if total > BLOCK_BYTES_MAX || !self.slabs.stays(reference, total) {
             return None;
@@ -315,7 +345,7 @@ impl Values {
     /// Frees a key with its value.
     #[inline]
     pub(super) fn free(&mut self, reference: Reference) {
-        if reference.is_marked() {
+        if is_head(reference) {
             let (_, list) = self.list(reference);
             let extents: Vec<_> = references(self.slabs.block(list)).collect();
             extents.into_iter().for_each(|extent| self.free_block(extent));
@@ -336,7 +366,7 @@ impl Values {
     pub(super) fn is_leaving(&self, reference: Reference) -> bool {
         let blocks = |reference: Reference| self.slabs.is_leaving(reference);
         blocks(reference)
-            || reference.is_marked() && {
+            || is_head(reference) && {
                 let list = self.list(reference).1;
                 blocks(list) || references(self.slabs.block(list)).any(blocks)
             }
@@ -362,7 +392,7 @@ impl Values {
 
     /// Moves the block of a key and its value; of one with extents, its head and its list, which no snapshot reads then.
     fn leave_head(&mut self, reference: Reference) -> Result<(Reference, Option<Reference>)> {
-        if !reference.is_marked() {
+        if !is_head(reference) {
             return Ok((self.leave_block(reference)?, None));
         }
         let (len, list) = self.list(reference);
@@ -386,6 +416,12 @@ impl Values {
     }
 }
 
+/// Whether a reference leads to a head.
+#[inline]
+fn is_head(reference: Reference) -> bool {
+    reference.len() == HEAD_LEN
+}
+
 /// Returns the references of a list.
 fn references(list: &[u8]) -> impl Iterator<Item = Reference> {
     list.as_chunks::<REFERENCE_BYTES>().0.iter().map(|bytes| Reference(u64::from_le_bytes(*bytes)))
@@ -407,10 +443,10 @@ mod tests {
     /// ones.
     #[test]
     fn values_of_all_sizes_are_stored_and_grow() {
-        for kept_for in [None, Some(1)] {
+        for (kept_for, first_len) in [(None, 0), (Some(1), 0), (None, 5), (Some(1), 127)] {
             for key_len in [0, 1, 127, 128, 16_383, 16_384, 32_763, 32_764, 32_765, 65_535] {
                 let slabs = Slabs::new(&MemoryBudget::unlimited(), None);
-                let mut values = Values { slabs, kept_for };
+                let mut values = Values { slabs, kept_for, key_len: first_len };
                 let key: Vec<u8> = (0..key_len).map(|i| i as u8).collect();
                 let mut expected = vec![7];
                 let mut reference = values.store(&key, &expected).unwrap();
