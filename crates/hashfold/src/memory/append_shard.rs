@@ -62,18 +62,15 @@ impl AppendShard {
         })
     }
 
-    /// Does what [`AppendShard::next`] does, and prefetches what changes of later keys need: the bits of their blocks, or of new
-    /// keys, the lines that other pairs may move to.
+    /// Does what [`AppendShard::next`] does, and prefetches what changes of later keys need: their values, or of new keys, the
+    /// lines that other pairs may move to.
     #[inline]
     pub(super) fn next_to_change<'a>(
         &self,
         ahead: &'a mut Ahead<'_>,
     ) -> Option<(usize, &'a Place)> {
         ahead.next_and_reach(&self.index, |place| match self.index.first(place) {
-            Some(value) => {
-                self.values.slabs.prefetch(Reference(value));
-                self.values.slabs.prefetch_bit(Reference(value));
-            }
+            Some(value) => self.values.slabs.prefetch(Reference(value)),
             None => self.index.prefetch_others(place),
         })
     }

@@ -26,7 +26,7 @@ pub(super) const UNITS_MAX: u32 = u32::MAX - 1;
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 
 /// The resident bytes divided by this number are populated ahead.
-const AHEAD_PART: u64 = 64;
+const AHEAD_PART: u64 = 128;
 
 /// Two steps are populated ahead if that is more, but no more than the resident bytes divided by this number: one is
 /// populated while the other is used.
@@ -78,36 +78,19 @@ impl<const UNIT: usize> Arena<UNIT> {
         self.steps.free() * UNIT as u64
     }
 
-    /// Returns the end of the numbers of units that [`Arena::allocate`] can return before [`Arena::ensure`] is called
-    /// again.
-    pub(super) fn end(&self) -> u64 {
-        self.steps.end()
-    }
-
     /// Makes sure that this number of calls of [`Arena::allocate`] succeed, if [`Arena::give_back`] is not called between.
     ///
     /// # Errors
     /// `Memory` if the budget is exhausted; `Limit` if there would be too many units; errors of the system.
     #[inline]
     pub(super) fn ensure(&mut self, units: usize) -> Result<()> {
-        self.ensure_now(units)?;
-        self.go_ahead(units);
-        Ok(())
-    }
-
-    /// Does what [`Arena::ensure`] does, without memory ahead.
-    #[inline]
-    pub(super) fn ensure_now(&mut self, units: usize) -> Result<()> {
-        if self.steps.free() < units as u64 { self.populate_steps(units as u64) } else { Ok(()) }
-    }
-
-    /// Populates memory ahead, if there are few free units beside the next `units`. These are taken from the steps that
-    /// were resident or had been given back before.
-    #[inline]
-    pub(super) fn go_ahead(&mut self, units: usize) {
+        if self.steps.free() < units as u64 {
+            self.populate_steps(units as u64)?;
+        }
         if self.executor.is_some() {
             self.populate_ahead(units as u64);
         }
+        Ok(())
     }
 
     /// Returns a unit with arbitrary contents.

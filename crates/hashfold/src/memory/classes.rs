@@ -1,5 +1,5 @@
-//! Size classes of blocks: 16 to 64 bytes in steps of 2, to 128 in steps of 4, then four per doubling, and such that a
-//! page of 64 KiB is full of them. The class of a block follows from its length, so no block has a header.
+//! Size classes of blocks: 16 to 64 bytes in steps of 2, to 128 in steps of 4, then eight per doubling to 4 KiB, and such
+//! that a page of 64 KiB is full of them; above, one for each number of blocks on a page. The class of a block follows from its length, so no block has a header.
 
 /// Size of a page in bytes.
 pub(super) const PAGE_BYTES: usize = 1 << 16;
@@ -14,13 +14,13 @@ pub(super) const BLOCK_BYTES_MIN: usize = 16;
 pub(super) const BLOCK_BYTES_MAX: usize = (1 << 15) - 1;
 
 /// Number of classes.
-pub(super) const CLASSES: usize = STEPS_OF_4 + 24 + FEW.len();
+pub(super) const CLASSES: usize = EIGHTHS + 14;
 
 /// Number of classes up to 64 bytes, and up to 128.
 const STEPS_OF_2: usize = 25;
 const STEPS_OF_4: usize = STEPS_OF_2 + 16;
-/// Blocks on a page, for the classes above 8 KiB.
-const FEW: [usize; 6] = [7, 6, 5, 4, 3, 2];
+/// Number of classes up to 4 KiB. A page has 15 blocks of the next class, and 2 of the last.
+const EIGHTHS: usize = STEPS_OF_4 + 5 * 8;
 
 /// The size of the blocks of each class, in bytes.
 const SIZES: [usize; CLASSES] = {
@@ -31,11 +31,11 @@ const SIZES: [usize; CLASSES] = {
             BLOCK_BYTES_MIN + class * 2
         } else if class < STEPS_OF_4 {
             64 + (class - STEPS_OF_2 + 1) * 4
-        } else if class < CLASSES - FEW.len() {
+        } else if class < EIGHTHS {
             let step = class - STEPS_OF_4;
-            (128 << (step / 4)) / 4 * (step % 4 + 5)
+            (128 << (step / 8)) / 8 * (step % 8 + 9)
         } else {
-            PAGE_BYTES / FEW[class + FEW.len() - CLASSES]
+            PAGE_BYTES / (CLASSES + 1 - class)
         };
         // As many blocks as fit, each as large as it can be then.
         let blocks = PAGE_BYTES / size;
@@ -91,13 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_fill_their_pages_and_waste_at_most_a_third() {
+    fn blocks_fill_their_pages_and_waste_little() {
         for class in 0..CLASSES {
             let used = blocks(class) * size(class);
             assert!(used <= PAGE_BYTES && used > PAGE_BYTES * 99 / 100, "{class}: {used}");
             assert!(size(class).is_multiple_of(STEP));
             let before = if class < STEPS_OF_4 { continue } else { size(class - 1) };
-            assert!((size(class) - before) * 100 <= size(class) * 34, "{class}");
+            let part = if size(class) <= 8 << 10 { 8 } else { 3 };
+            assert!((size(class) - before) * part <= size(class) + STEP * part, "{class}");
         }
     }
 }

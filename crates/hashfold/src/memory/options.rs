@@ -36,7 +36,7 @@ pub struct MemoryOptions {
     /// Whether the values of a [`GroupTable`](super::GroupTable) have 64 bits; a key needs 4 bytes more then. By
     /// default they have 48.
     pub wide_values: bool,
-    /// The budget that memory is reserved in: groups, chunks, pages with their bitmaps, and copies for snapshots.
+    /// The budget that memory is reserved in: groups, chunks, pages of blocks, and copies for snapshots.
     /// Directories (at most 4 MiB for each of 256 parts of the hashes, if keys are chosen for that), lists of pages, lists of
     /// blocks that wait for a snapshot, and buffers are not reserved. Memory that is given back to the system is free in
     /// the budget; it comes in steps of 64 KiB to 2 MiB. A change that exceeds the budget fails with `Memory` and changes
@@ -44,7 +44,7 @@ pub struct MemoryOptions {
     pub budget: MemoryBudget,
     /// An executor of jobs that populate memory ahead of its use, which shortens pauses: the first access to a large
     /// page may take milliseconds. A shard has two areas of memory, with values in blocks three, and of each, at most a
-    /// 64th (a 16th, if that is at most 4 MiB), and 64 MiB, are populated ahead. None by default.
+    /// 128th (a 16th, if that is at most 4 MiB), and 64 MiB, are populated ahead. None by default.
     pub executor: Option<Arc<dyn Executor>>,
 }
 

@@ -1,5 +1,5 @@
-//! Blocks of memory in pages of 64 KiB, each with blocks of one size class. Which blocks are in use is in a bitmap
-//! beside the pages: there are no headers and no lists of free blocks.
+//! Blocks of memory in pages of 64 KiB, each with blocks of one size class, without headers. Each free block of a page
+//! has the number of the one that was freed before it, in its first two bytes.
 //!
 //! A reference to a block has 48 bits: 20 bits of a page, 12 bits of a block on it, 15 bits of a length, and a bit for
 //! the caller. A block of length 0 has the smallest size. A page without blocks goes back to a pool for all classes, whose memory is given back to the system when
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    run::prefetch::prefetch,
     work::{Executor, MemoryBudget},
 };
 use std::{
@@ -19,8 +20,6 @@ use std::{
     sync::Arc,
 };
 
-/// Size of the bitmap of a page, in bytes: a bit for each of the smallest blocks.
-const BITMAP_BYTES: usize = PAGE_BYTES / BLOCK_BYTES_MIN / 8;
 /// Maximum number of pages: 64 GiB.
 const PAGES_MAX: u32 = 1 << 20;
 /// Bits of a reference that number a block on its page.
@@ -29,7 +28,9 @@ const _: () = assert!(PAGE_BYTES / BLOCK_BYTES_MIN <= 1 << BLOCK_BITS);
 /// The class of pages in the pool.
 const NO_CLASS: u8 = u8::MAX;
 /// A page in the pool.
-const IN_POOL: Page = Page { class: NO_CLASS, leaving: false, free: 0, hint: 0 };
+const IN_POOL: Page = Page { class: NO_CLASS, leaving: false, free: 0, touched: 0, head: NONE };
+/// Stands for no block.
+const NONE: u16 = u16::MAX;
 
 /// A place and a length of a block, in 48 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,16 +93,51 @@ struct Page {
     leaving: bool,
     /// Number of free blocks.
     free: u16,
-    /// All words of the bitmap below this one are full.
-    hint: u16,
+    /// Number of blocks, from the first one on, that were in use since the page has its class.
+    touched: u16,
+    /// The free block of these that was freed last.
+    head: u16,
+}
+
+impl Page {
+    /// Takes a free block, that which was freed last if there is one. `bytes` are those of the page.
+    #[inline]
+    fn take(&mut self, bytes: &[u8; PAGE_BYTES]) -> usize {
+        self.free -= 1;
+        if self.head == NONE {
+            self.touched += 1;
+            return usize::from(self.touched - 1);
+        }
+        let block = usize::from(self.head);
+        let start = block * self.block_size();
+        self.head = u16::from_le_bytes([bytes[start], bytes[start + 1]]);
+        if self.head != NONE {
+            // It is the next one, and was perhaps freed long ago.
+            let line = usize::from(self.head) * self.block_size() / LINE_BYTES;
+            prefetch(bytes.as_chunks::<LINE_BYTES>().0, line);
+        }
+        block
+    }
+
+    /// Takes a block back. Its first two bytes are lost.
+    #[inline]
+    fn put(&mut self, bytes: &mut [u8; PAGE_BYTES], block: usize) {
+        let start = block * self.block_size();
+        bytes[start..start + 2].copy_from_slice(&self.head.to_le_bytes());
+        self.head = block as u16;
+        self.free += 1;
+    }
+
+    /// Returns the size of its blocks in bytes.
+    fn block_size(&self) -> usize {
+        size(usize::from(self.class))
+    }
 }
 
 /// Blocks of all classes.
 #[derive(Debug)]
 pub(super) struct Slabs {
     pages: Arena<PAGE_BYTES>,
-    /// The bitmap of each page: a bit is set if its block is in use.
-    bitmaps: Arena<BITMAP_BYTES>,
     states: Vec<Page>,
     /// Pages of each class with free blocks, each once, and pages that went to the pool since; the last one is filled
     /// first.
@@ -119,7 +155,6 @@ impl Slabs {
     pub(super) fn new(budget: &MemoryBudget, executor: Option<Arc<dyn Executor>>) -> Slabs {
         Slabs {
             pages: Arena::new(budget, executor, PAGES_MAX),
-            bitmaps: Arena::new(budget, None, PAGES_MAX),
             states: Vec::new(),
             // A few pages without an allocation.
             open: std::array::from_fn(|_| Vec::with_capacity(4)),
@@ -134,13 +169,13 @@ impl Slabs {
         let states = self.states.capacity() * size_of::<Page>();
         let deferred = self.deferred.capacity() * size_of::<(u32, Reference)>();
         let open: usize = self.open.iter().map(|pages| pages.capacity() * size_of::<u32>()).sum();
-        self.pages.bytes() + self.bitmaps.bytes() + (states + deferred + open) as u64
+        self.pages.bytes() + (states + deferred + open) as u64
     }
 
-    /// Returns the resident bytes of pages and bitmaps as the system counts them.
+    /// Returns the resident bytes of pages as the system counts them.
     #[cfg(all(test, target_os = "linux"))]
     pub(super) fn system_bytes(&self) -> u64 {
-        self.pages.system_bytes() + self.bitmaps.system_bytes()
+        self.pages.system_bytes()
     }
 
     /// Returns the size of all pages that have blocks, in bytes.
@@ -170,9 +205,7 @@ impl Slabs {
                 self.open[class].pop();
                 continue;
             }
-            state.free -= 1;
-            let block = take_first(self.bitmaps.unit_mut(page), &mut state.hint);
-            debug_assert!(block < blocks(class));
+            let block = state.take(self.pages.unit(page));
             if state.free == 0 {
                 self.open[class].pop();
             }
@@ -205,12 +238,7 @@ impl Slabs {
         if self.pages.units() as usize + count > PAGES_MAX as usize {
             return Err(crowded("pages of 64 KiB in a shard", u64::from(PAGES_MAX)));
         }
-        self.pages.ensure_now(count)?;
-        // Pages are not used in the order of their numbers: any of those that can be the next ones has a bitmap then.
-        // Steps that are populated ahead come after them.
-        self.bitmaps.ensure((self.pages.end() as usize).saturating_sub(self.states.len()))?;
-        self.pages.go_ahead(count);
-        Ok(())
+        self.pages.ensure(count)
     }
 
     /// Counts the free blocks of a class, on pages that have it, up to `enough` or a few more. Pages may be listed twice.
@@ -236,14 +264,10 @@ impl Slabs {
         }
         let page = self.pages.allocate()?;
         let free = blocks(class) as u16;
-        let state = Page { class: class as u8, leaving: false, free, hint: 0 };
-        while self.states.len() <= page as usize {
-            let bitmap = self.bitmaps.allocate().inspect_err(|_| self.pages.release(page))?;
-            debug_assert_eq!(bitmap as usize, self.states.len());
-            self.states.push(IN_POOL);
+        if self.states.len() <= page as usize {
+            self.states.resize(page as usize + 1, IN_POOL);
         }
-        self.states[page as usize] = state;
-        self.bitmaps.unit_mut(page).fill(0);
+        self.states[page as usize] = Page { class: class as u8, free, ..IN_POOL };
         self.open[class].push(page);
         Ok(())
     }
@@ -253,9 +277,8 @@ impl Slabs {
         let (page, class) = (reference.page(), class_of(reference.len()));
         let state = &mut self.states[page as usize];
         debug_assert_eq!(usize::from(state.class), class);
-        let word = clear(self.bitmaps.unit_mut(page), reference.block());
-        state.hint = state.hint.min(word);
-        state.free += 1;
+        debug_assert!(usize::from(state.free) < blocks(class), "a block is freed twice");
+        state.put(self.pages.unit_mut(page), reference.block());
         self.block_bytes -= size(class) as u64;
         if usize::from(state.free) == blocks(class) {
             *state = IN_POOL;
@@ -371,13 +394,6 @@ impl Slabs {
         }
     }
 
-    /// Prefetches the bit of a block, which may be freed soon.
-    #[inline]
-    pub(super) fn prefetch_bit(&self, reference: Reference) {
-        let line = reference.block() / (8 * LINE_BYTES);
-        self.bitmaps.prefetch(Arena::<BITMAP_BYTES>::at(reference.page(), line));
-    }
-
     /// Chooses pages with few blocks, which are to leave them: of those less full than `fill`, all but the first ones, on
     /// which the blocks of the others have room, so that no page is added, and memory is free at the end. Returns their
     /// number.
@@ -425,31 +441,6 @@ impl Slabs {
             }
         }
     }
-}
-
-/// Takes the first free block of a page that has one.
-#[inline]
-fn take_first(bitmap: &mut [u8; BITMAP_BYTES], hint: &mut u16) -> usize {
-    let words = bitmap.as_chunks_mut::<8>().0;
-    let mut at = usize::from(*hint);
-    loop {
-        let word = u64::from_le_bytes(words[at]);
-        if word != u64::MAX {
-            let bit = word.trailing_ones() as usize;
-            words[at] = (word | 1 << bit).to_le_bytes();
-            *hint = at as u16;
-            return at * 64 + bit;
-        }
-        at += 1;
-    }
-}
-
-/// Marks a block as free; returns the word of its bit.
-#[inline]
-fn clear(bitmap: &mut [u8; BITMAP_BYTES], block: usize) -> u16 {
-    debug_assert!(bitmap[block / 8] >> (block % 8) & 1 == 1, "a block is freed twice");
-    bitmap[block / 8] &= !(1 << (block % 8));
-    (block / 64) as u16
 }
 
 #[cfg(test)]

@@ -112,11 +112,6 @@ impl<const UNIT: usize> Steps<UNIT> {
         self.resident / UNIT as u64 - self.used
     }
 
-    /// Returns the end of the numbers of units that can be taken.
-    pub(super) fn end(&self) -> u64 {
-        span(self.all.len()).0 / UNIT as u64
-    }
-
     /// Returns the step that is to become resident next: the first one that was given back, or a new one.
     pub(super) fn next(&mut self) -> usize {
         self.absent.first().unwrap_or(self.all.len())
@@ -270,6 +265,13 @@ mod tests {
     }
 
     const UNIT: usize = 1 << 14;
+
+    impl Steps<UNIT> {
+        /// Returns the end of the numbers of units that can be taken.
+        fn end(&self) -> u64 {
+            span(self.all.len()).0 / UNIT as u64
+        }
+    }
 
     /// The obvious twin: sets of units. A unit is free if it is in no set.
     #[derive(Default)]

@@ -553,12 +553,12 @@ fn keys_of_one_length_are_stored_without_it() {
 fn compaction_gives_pages_back() {
     let table = AppendTable::new(MemoryOptions { shards: 1, ..MemoryOptions::default() }).unwrap();
     let mut expected = HashMap::new();
-    for i in 0..20_000 {
+    for i in 0..40_000 {
         let value = vec![i as u8; 100 + i as usize % 60];
         table.put(text(i), &value).unwrap();
         expected.insert(text(i), value);
     }
-    for i in (0..20_000).filter(|i| i % 4 > 0) {
+    for i in (0..40_000).filter(|i| i % 4 > 0) {
         assert!(table.remove(text(i)).unwrap());
         expected.remove(&text(i));
     }
@@ -614,7 +614,7 @@ fn the_memory_of_an_index_follows_the_number_of_pairs() {
 /// Most values are removed or trimmed, three times, and put again: after a compaction, their memory is given back.
 #[test]
 fn the_memory_of_values_follows_their_size() {
-    const KEYS: u64 = 40_000;
+    const KEYS: u64 = 80_000;
     let mut shard = AppendShard::new(&MemoryOptions::default(), 0..256).unwrap();
     let hash = |key: &[u8]| KeyHash::of(key, Seed(0)).high();
     let value = |i: u64, cycle: u64| vec![(i + cycle) as u8; 150 + i as usize % 200];
