@@ -7,7 +7,7 @@ use super::{
     owners::{Owners, with_owners},
     place::Place,
     shards::Shards,
-    slabs::Reference,
+    slabs::{Reference, Slabs},
     sync::Mutex,
 };
 use crate::{
@@ -413,9 +413,9 @@ impl AppendTable {
         steps.finish()
     }
 
-    /// Moves values out of pages that are less than three quarters full to the first ones of these, while readers and writers
-    /// go on; the other pages are used for values of any size then, or their memory is given back to the system. The steps of
-    /// `watch` are groups of keys.
+    /// Moves values out of pages that are less than three quarters full to the first ones of these, and then out of the last
+    /// pages to free ones before them, while readers and writers go on. Pages without values are used for values of any size then,
+    /// or their memory is given back to the system at the end. The steps of `watch` are groups of keys.
     ///
     /// The watch must not compact this table; it may read and change it.
     ///
@@ -429,17 +429,23 @@ impl AppendTable {
         let mut steps = watch.steps();
         for shard in 0..self.shards.len() {
             while self.shards.write(shard).free_deferred() {}
-            let leaving = self.shards.write(shard).values.slabs.begin_leaving(FILL_MIN);
             let _end = EndLeaving { shards: &self.shards, shard };
-            if leaving > 0 {
-                self.leave(shard, &mut steps)?;
-            }
+            self.leave(shard, |slabs| slabs.begin_leaving(FILL_MIN), &mut steps)?;
+            self.leave(shard, Slabs::begin_leaving_last, &mut steps)?;
         }
         steps.finish()
     }
 
-    /// Moves values of a shard, group by group.
-    fn leave(&self, shard: usize, steps: &mut Steps) -> Result<()> {
+    /// Moves the values of a shard that are on pages chosen by `begin`, group by group.
+    fn leave(
+        &self,
+        shard: usize,
+        begin: impl Fn(&mut Slabs) -> usize,
+        steps: &mut Steps,
+    ) -> Result<()> {
+        if begin(&mut self.shards.write(shard).values.slabs) == 0 {
+            return Ok(());
+        }
         let mut pairs = Vec::new();
         let (mut next, end) = self.shards.read(shard).index.range();
         loop {

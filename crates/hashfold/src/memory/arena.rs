@@ -78,6 +78,11 @@ impl<const UNIT: usize> Arena<UNIT> {
         self.steps.free() * UNIT as u64
     }
 
+    /// Whether the step of a unit is resident.
+    pub(super) fn is_resident(&self, unit: u32) -> bool {
+        self.steps.is_resident(unit)
+    }
+
     /// Makes sure that this number of calls of [`Arena::allocate`] succeed, if [`Arena::give_back`] is not called between.
     ///
     /// # Errors

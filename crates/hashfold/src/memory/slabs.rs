@@ -9,6 +9,7 @@ use super::{
     arena::{Arena, crowded},
     classes::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASSES, PAGE_BYTES, blocks, class_of, size},
     line::LINE_BYTES,
+    steps::KEPT_PART,
 };
 use crate::{
     error::Result,
@@ -148,6 +149,9 @@ pub(super) struct Slabs {
     newly_deferred: usize,
     /// Total size of the blocks in use, in bytes.
     block_bytes: u64,
+    /// Whether blocks leave pages. No memory is given back meanwhile: it would be that of the first pages, as long as the last
+    /// ones are in use.
+    is_compacting: bool,
 }
 
 impl Slabs {
@@ -161,6 +165,7 @@ impl Slabs {
             deferred: VecDeque::new(),
             newly_deferred: 0,
             block_bytes: 0,
+            is_compacting: false,
         }
     }
 
@@ -288,10 +293,12 @@ impl Slabs {
         }
     }
 
-    /// Gives memory of empty pages back to the system.
+    /// Gives memory of empty pages back to the system, unless [`Slabs::end_leaving`] will.
     #[inline]
     pub(super) fn give_back(&mut self) {
-        self.pages.give_back();
+        if !self.is_compacting {
+            self.pages.give_back();
+        }
     }
 
     /// Frees a block when no snapshot up to the one of this number is left.
@@ -398,6 +405,7 @@ impl Slabs {
     /// which the blocks of the others have room, so that no page is added, and memory is free at the end. Returns their
     /// number.
     pub(super) fn begin_leaving(&mut self, fill: f64) -> usize {
+        self.is_compacting = true;
         let mut chosen: [Vec<u32>; CLASSES] = std::array::from_fn(|_| Vec::new());
         for (page, state) in
             self.states.iter().enumerate().filter(|(_, state)| state.class != NO_CLASS)
@@ -415,9 +423,35 @@ impl Slabs {
             for page in &pages[staying..] {
                 self.states[*page as usize].leaving = true;
             }
-            self.open[class].retain(|page| !self.states[*page as usize].leaving);
         }
+        self.close_leaving();
         leaving
+    }
+
+    /// Chooses the last pages after [`Slabs::begin_leaving`], also full ones, as many as there are free ones among the first: a
+    /// single page would keep a step of memory from being given back. No page is added when their blocks move. Returns their number; 0 if as few are
+    /// free as are kept for new blocks.
+    pub(super) fn begin_leaving_last(&mut self) -> usize {
+        let used = self.pages.units() as usize;
+        let (first, last) = self.states.split_at_mut(used);
+        let is_free = |(page, state): &(usize, &mut Page)| {
+            state.class == NO_CLASS && self.pages.is_resident(*page as u32)
+        };
+        let free = first.iter_mut().enumerate().filter(is_free).count();
+        if free as u64 * KEPT_PART < used as u64 {
+            return 0;
+        }
+        let last = last.iter_mut().rev().filter(|state| state.class != NO_CLASS);
+        let leaving = last.take(free).map(|state| state.leaving = true).count();
+        self.close_leaving();
+        leaving
+    }
+
+    /// Lets no block be allocated on pages that are left.
+    fn close_leaving(&mut self) {
+        for pages in &mut self.open {
+            pages.retain(|page| !self.states[*page as usize].leaving);
+        }
     }
 
     /// Number of blocks in use on a page that has a class.
@@ -432,7 +466,7 @@ impl Slabs {
         self.states[reference.page() as usize].leaving
     }
 
-    /// Lets pages that still have blocks be used as before.
+    /// Lets pages that still have blocks be used as before, and gives memory of the others back to the system.
     pub(super) fn end_leaving(&mut self) {
         for (page, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.leaving) {
             state.leaving = false;
@@ -440,6 +474,8 @@ impl Slabs {
                 self.open[usize::from(state.class)].push(page as u32);
             }
         }
+        self.is_compacting = false;
+        self.give_back();
     }
 }
 
@@ -527,6 +563,24 @@ mod tests {
         assert_eq!(slabs.deferred(), 1);
         slabs.free_deferred(None, 10);
         assert_eq!((slabs.deferred(), slabs.page_bytes()), (0, 0));
+    }
+
+    /// Full pages behind many that are free.
+    #[test]
+    fn the_last_pages_are_left_as_far_as_others_are_free() {
+        let mut slabs = slabs();
+        let on_page = PAGE_BYTES / 32;
+        let all: Vec<_> = (0..on_page * 100).map(|_| slabs.allocate(32).unwrap()).collect();
+        let (freed, kept) = all.split_at(on_page * 90);
+        freed.iter().for_each(|block| slabs.free(*block));
+        assert_eq!((slabs.begin_leaving(0.75), slabs.begin_leaving_last()), (0, 10));
+        for block in kept {
+            let moved = slabs.copy(*block, 32).unwrap();
+            assert!(moved.page() < 10);
+            slabs.free(*block);
+        }
+        slabs.end_leaving();
+        assert_eq!((slabs.page_bytes(), slabs.begin_leaving_last()), (10 << 16, 0));
     }
 
     #[test]

@@ -26,7 +26,7 @@ const SMALL_STEPS: usize = LARGE_MIN / SMALL_BYTES;
 
 /// The bytes in use divided by this number are kept in empty steps, for the units that come next: units that come and go
 /// would otherwise give memory back and need it again all the time.
-const KEPT_PART: u64 = 16;
+pub(super) const KEPT_PART: u64 = 16;
 /// Minimum number of bytes that are kept, beside those that were needed again after they were given back.
 const KEPT_BYTES_MIN: u64 = 4 * SMALL_BYTES as u64;
 /// Maximum number of bytes that are kept because they were needed again.
@@ -99,6 +99,12 @@ impl<const UNIT: usize> Steps<UNIT> {
     /// Returns the bytes of all steps that are resident.
     pub(super) fn resident(&self) -> u64 {
         self.resident
+    }
+
+    /// Whether the step of a unit is resident.
+    pub(super) fn is_resident(&self, unit: u32) -> bool {
+        let step = step_of(u64::from(unit) * UNIT as u64);
+        step < self.all.len() && !self.absent.has(step)
     }
 
     /// Returns the number of units in use.
