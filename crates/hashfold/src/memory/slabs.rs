@@ -429,19 +429,18 @@ impl Slabs {
     }
 
     /// Chooses the last pages after [`Slabs::begin_leaving`], also full ones, as many as there are free ones among the first: a
-    /// single page would keep a step of memory from being given back. No page is added when their blocks move. Returns their number; 0 if as few are
-    /// free as are kept for new blocks.
+    /// single page would keep a step of memory from being given back. No page is added when their blocks move. Returns their
+    /// number; 0 if as few are free as are kept for new blocks.
     pub(super) fn begin_leaving_last(&mut self) -> usize {
         let used = self.pages.units() as usize;
-        let (first, last) = self.states.split_at_mut(used);
-        let is_free = |(page, state): &(usize, &mut Page)| {
+        let is_free = |(page, state): &(usize, &Page)| {
             state.class == NO_CLASS && self.pages.is_resident(*page as u32)
         };
-        let free = first.iter_mut().enumerate().filter(is_free).count();
+        let free = self.states[..used].iter().enumerate().filter(is_free).count();
         if free as u64 * KEPT_PART < used as u64 {
             return 0;
         }
-        let last = last.iter_mut().rev().filter(|state| state.class != NO_CLASS);
+        let last = self.states[used..].iter_mut().rev().filter(|state| state.class != NO_CLASS);
         let leaving = last.take(free).map(|state| state.leaving = true).count();
         self.close_leaving();
         leaving
