@@ -29,7 +29,8 @@ const AHEAD_BYTES_MAX: u64 = 64 << 20;
 const AHEAD_PART: u64 = 128;
 
 /// Two steps are populated ahead if that is more, but no more than the resident bytes divided by this number: one is
-/// populated while the other is used.
+/// populated while the other is used. One step is populated ahead if as many as two are resident, since a large one takes
+/// milliseconds.
 const AHEAD_PART_MIN: u64 = 16;
 
 /// Units of `UNIT` bytes, a multiple of a line and a divisor of 64 KiB.
@@ -210,7 +211,8 @@ impl<const UNIT: usize> Arena<UNIT> {
     fn populate_ahead(&mut self, units: u64) {
         let (resident, step) = (self.steps.resident(), self.next_bytes());
         let two = (2 * step).min(resident / AHEAD_PART_MIN);
-        let ahead = (resident / AHEAD_PART).clamp(two, AHEAD_BYTES_MAX) / step * step;
+        let least = if resident >= 2 * step { two.max(step) } else { two };
+        let ahead = (resident / AHEAD_PART).clamp(least, AHEAD_BYTES_MAX) / step * step;
         if ahead == 0 || (self.steps.free() - units) * UNIT as u64 > ahead / 2 {
             return;
         }

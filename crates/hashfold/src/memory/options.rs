@@ -43,8 +43,8 @@ pub struct MemoryOptions {
     /// nothing. Unlimited by default.
     pub budget: MemoryBudget,
     /// An executor of jobs that populate memory ahead of its use, which shortens pauses: the first access to a large
-    /// page may take milliseconds. A shard has two areas of memory, with values in blocks three, and of each, at most a
-    /// 128th (a 16th, if that is at most 4 MiB), and 64 MiB, are populated ahead. None by default.
+    /// page may take milliseconds. A shard has two areas of memory, with values in blocks three. Of each, a 128th, and at
+    /// most 64 MiB, is populated ahead; or, if that is more, one or two steps of 64 KiB to 2 MiB. None by default.
     pub executor: Option<Arc<dyn Executor>>,
 }
 

@@ -1,6 +1,6 @@
 //! Measures `GroupTable`: puts, lookups, the pairs in the order of hashes, removals.
 
-use super::{Intervals, MemoryBench, SHARDS, key, options, write_shards};
+use super::{Intervals, MemoryBench, SHARDS, key, options, read, write_shards};
 use crate::{
     bench::{
         ensure,
@@ -30,6 +30,7 @@ pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     report.add("memory.group.rss_ratio", stats.bytes as f64 / grown, "ratio", keys, 0);
     report.add("memory.group.moves", stats.moved_keys as f64 / keys as f64, "per put", keys, 0);
     get(bench, report, &table)?;
+    read::run(bench, report, stats.bytes)?;
     dump(bench, report, &table)?;
     remove(bench, report, &table)?;
     drop(table);

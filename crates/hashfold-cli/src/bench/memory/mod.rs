@@ -3,6 +3,7 @@
 mod append;
 mod day;
 mod group;
+mod read;
 
 #[cfg(all(feature = "deploy", feature = "serve"))]
 pub(super) use self::append::{RECORD, record, records};
