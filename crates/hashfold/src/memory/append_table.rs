@@ -21,11 +21,15 @@ use std::sync::{Arc, PoisonError};
 /// A table in RAM from keys to values, both any bytes, that can be appended to. Clones are the same table.
 ///
 /// A value lies in one piece, in a block of the smallest size class that holds it, up to 32 KiB with its key; longer
-/// ones are chains of such blocks. Appending writes behind the last byte, or moves the value to the next class. With
-/// millions of keys in each shard, a key takes about 23 bytes beside itself and its value, the unused rest of its block among
-/// them: measured with 78 million chains of records of 16 bytes, whose lengths have a Zipf distribution. Blocks have at least 16 bytes; up to 1 byte is unused in those of 18 to 64 bytes, and a fifth or less in
-/// blocks up to 8 KiB. A shard has up to 64 GiB of values. After many keys are removed or trimmed,
-/// [`compact`](AppendTable::compact) gives memory back to the system.
+/// values are lists of such blocks. Appending writes behind the last byte, or moves the value to the next class. A shard
+/// has up to 64 GiB of values. After many keys are removed or trimmed, [`compact`](AppendTable::compact) gives memory back
+/// to the system.
+///
+/// With millions of keys in each shard, a key takes about 19 bytes beside itself and its value, the unused rest of its block
+/// among them: measured with 78 million keys that have 1 to 1024 records of 16 bytes each, by a Zipf distribution. Keys as
+/// long as the first one of their shard are stored without their length, other keys with 1 to 3 bytes for it. Blocks have at
+/// least 16 bytes. At most 1 byte is unused in blocks up to 64 bytes, 3 bytes in those up to 128, an eighth of those up to
+/// 8 KiB, and a third of larger ones.
 ///
 /// ```
 /// use hashfold::memory::{AppendTable, MemoryOptions};
@@ -388,7 +392,7 @@ impl AppendTable {
         AppendSnapshot::begin(self.shards.clone(), self.seed)
     }
 
-    /// Puts the entries of a run, and removes the keys of its tombstones. A run with this table's seed is the fastest.
+    /// Inserts the entries of a run, and removes the keys of its tombstones. A run with this table's seed is the fastest.
     /// The steps of `watch` are entries.
     ///
     /// # Errors

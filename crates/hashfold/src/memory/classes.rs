@@ -1,5 +1,6 @@
 //! Size classes of blocks: 16 to 64 bytes in steps of 2, to 128 in steps of 4, then eight per doubling to 4 KiB, and such
-//! that a page of 64 KiB is full of them; above, one for each number of blocks on a page. The class of a block follows from its length, so no block has a header.
+//! that a page of 64 KiB is full of them; above, one for each number of blocks on a page. The class of a block follows
+//! from its length, so no block has a header.
 
 /// Size of a page in bytes.
 pub(super) const PAGE_BYTES: usize = 1 << 16;

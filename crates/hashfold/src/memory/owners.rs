@@ -26,7 +26,7 @@ pub struct Owners<'a, T> {
     failure: &'a Failure,
 }
 
-/// A hand that gives items to the [`Owners`] of their shards. Items of one key from one hand are written in their order.
+/// A handle that sends items to the [`Owners`] of their shards. Items of one key from one hand are written in their order.
 ///
 /// Items wait in the hand until there are 1024 for one owner; dropping the hand gives the rest.
 pub struct Hand<'a, T> {

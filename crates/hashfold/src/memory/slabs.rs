@@ -2,8 +2,8 @@
 //! has the number of the one that was freed before it, in its first two bytes.
 //!
 //! A reference to a block has 48 bits: 20 bits of a page, 12 bits of a block on it, 15 bits of a length, and a bit for
-//! the caller. A block of length 0 has the smallest size. A page without blocks goes back to a pool for all classes, whose memory is given back to the system when
-//! there is much of it.
+//! the caller. A block of length 0 has the smallest size. A page without blocks goes back to a pool for all classes, whose
+//! memory is given back to the system when there is much of it.
 
 use super::{
     arena::{Arena, crowded},
