@@ -107,7 +107,7 @@ fn say_checked(config: &Config, as_json: bool) -> Result<()> {
 fn say_start(run: &Run, as_json: bool) -> Result<()> {
     for stream in run.continued() {
         let frames = stream.stats.totals.frames;
-        let open = open_since(&stream);
+        let open = open_since(stream);
         if as_json {
             write_line(json!({
                 "event": "continues", "stream": stream.name, "frames": frames, "open_since": open,

@@ -26,6 +26,7 @@ mod json;
 mod lane;
 mod metrics;
 mod output;
+mod own_files;
 mod parse;
 mod pipe;
 mod places;

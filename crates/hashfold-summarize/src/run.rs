@@ -4,7 +4,7 @@ use crate::{
     config::Config,
     error::SummarizeError,
     lane::{Cause, Lane, StreamStats},
-    places,
+    own_files, places,
     publisher::Publisher,
 };
 use hashfold::{
@@ -39,6 +39,8 @@ pub struct Run {
     halt: Arc<AtomicBool>,
     checkpoint_ms: u64,
     publisher: Publisher,
+    /// The figures of the streams that continue from a checkpoint, as the checkpoint has them.
+    continued: Vec<StreamStats>,
     /// The lock of the folder of checkpoints.
     _lock: Option<Box<dyn Lock>>,
     /// Whether the run goes on when all files are read, until it is to stop.
@@ -52,6 +54,7 @@ impl Run {
     /// A folder, a file, an address or a checkpoint cannot be used, or another run has the folder of checkpoints.
     pub fn start(config: &Config, env: &Env, stop: Arc<AtomicBool>) -> Result<Run, SummarizeError> {
         places::check(config, env)?;
+        own_files::check(config)?;
         let lock = match &config.checkpoints {
             None => None,
             Some(folder) => {
@@ -68,6 +71,7 @@ impl Run {
         // A run that is killed before its next checkpoint has its id and its positions then. Only now, since a run that does not
         // start leaves none.
         lanes.iter().filter(|lane| !lane.has_id).try_for_each(|lane| lane.save(env))?;
+        let continued = lanes.iter().filter(|lane| lane.continues).map(Lane::stats).collect();
         let begun = lanes.iter_mut().try_for_each(|lane| lane.begin(&halt));
         begun.inspect_err(|_| halt.store(true, Ordering::Relaxed))?;
         let stats: Vec<StreamStats> = lanes.iter().map(Lane::stats).collect();
@@ -79,6 +83,7 @@ impl Run {
             halt,
             checkpoint_ms: config.checkpoint_ms,
             publisher,
+            continued,
             _lock: lock,
             follows: false,
         })
@@ -104,9 +109,9 @@ impl Run {
         self.publisher.address()
     }
 
-    /// Returns the figures of the streams that continue from a checkpoint.
-    pub fn continued(&self) -> Vec<StreamStats> {
-        self.lanes.iter().filter(|lane| lane.continues).map(Lane::stats).collect()
+    /// Returns the figures of the streams that continue from a checkpoint, as the checkpoint has them.
+    pub fn continued(&self) -> &[StreamStats] {
+        &self.continued
     }
 
     /// Returns how those events of a stream come that cannot be read again after a crash: `by TCP`, `through a pipe`. `None` if

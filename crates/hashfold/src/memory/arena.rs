@@ -158,6 +158,14 @@ impl<const UNIT: usize> Arena<UNIT> {
         Ok(())
     }
 
+    /// Makes the steps of the first units resident, and lets them be used before all others, until there is no memory for one.
+    pub(super) fn populate_first(&mut self, units: usize) {
+        while span(self.steps.next()).0 < (units * UNIT) as u64 {
+            let Ok(step) = self.populate_step() else { return self.set_reserved() };
+            self.steps.open(step);
+        }
+    }
+
     /// Makes the next step resident, and returns it.
     fn populate_step(&mut self) -> Result<usize> {
         let step = self.reserve_step()?;

@@ -429,17 +429,18 @@ impl Slabs {
     }
 
     /// Chooses the last pages after [`Slabs::begin_leaving`], also full ones, as many as there are free ones among the first: a
-    /// single page would keep a step of memory from being given back. No page is added when their blocks move. Returns their
-    /// number; 0 if as few are free as are kept for new blocks.
+    /// single page would keep a step of memory from being given back. Steps of the first pages that were given back are populated
+    /// for that, as far as there is memory. No page is added when blocks move then. Returns the number of chosen pages; 0 if
+    /// as few are free as are kept for new blocks.
     pub(super) fn begin_leaving_last(&mut self) -> usize {
         let used = self.pages.units() as usize;
-        let is_free = |(page, state): &(usize, &Page)| {
-            state.class == NO_CLASS && self.pages.is_resident(*page as u32)
-        };
-        let free = self.states[..used].iter().enumerate().filter(is_free).count();
-        if free as u64 * KEPT_PART < used as u64 {
+        let first = self.states[..used].iter().enumerate();
+        let free = first.filter(|(_, state)| state.class == NO_CLASS).map(|(page, _)| page);
+        if free.clone().count() as u64 * KEPT_PART < used as u64 {
             return 0;
         }
+        self.pages.populate_first(used);
+        let free = free.filter(|page| self.pages.is_resident(*page as u32)).count();
         let last = self.states[used..].iter_mut().rev().filter(|state| state.class != NO_CLASS);
         let leaving = last.take(free).map(|state| state.leaving = true).count();
         self.close_leaving();
@@ -564,22 +565,28 @@ mod tests {
         assert_eq!((slabs.deferred(), slabs.page_bytes()), (0, 0));
     }
 
-    /// Full pages behind many that are free.
+    /// Full pages behind many that are free, and were given back or not.
     #[test]
     fn the_last_pages_are_left_as_far_as_others_are_free() {
-        let mut slabs = slabs();
-        let on_page = PAGE_BYTES / 32;
-        let all: Vec<_> = (0..on_page * 100).map(|_| slabs.allocate(32).unwrap()).collect();
-        let (freed, kept) = all.split_at(on_page * 90);
-        freed.iter().for_each(|block| slabs.free(*block));
-        assert_eq!((slabs.begin_leaving(0.75), slabs.begin_leaving_last()), (0, 10));
-        for block in kept {
-            let moved = slabs.copy(*block, 32).unwrap();
-            assert!(moved.page() < 10);
-            slabs.free(*block);
+        for is_given_back in [false, true] {
+            let mut slabs = slabs();
+            let on_page = PAGE_BYTES / 32;
+            let all: Vec<_> = (0..on_page * 100).map(|_| slabs.allocate(32).unwrap()).collect();
+            let (freed, kept) = all.split_at(on_page * 90);
+            freed.iter().for_each(|block| slabs.free(*block));
+            if is_given_back {
+                slabs.give_back();
+            }
+            assert_eq!((slabs.begin_leaving(0.75), slabs.begin_leaving_last()), (0, 10));
+            for block in kept {
+                let moved = slabs.copy(*block, 32).unwrap();
+                assert!(moved.page() < 10);
+                slabs.free(*block);
+            }
+            slabs.end_leaving();
+            assert_eq!((slabs.page_bytes(), slabs.begin_leaving_last()), (10 << 16, 0));
+            assert!(slabs.bytes() < 4 << 20, "{}", slabs.bytes());
         }
-        slabs.end_leaving();
-        assert_eq!((slabs.page_bytes(), slabs.begin_leaving_last()), (10 << 16, 0));
     }
 
     #[test]

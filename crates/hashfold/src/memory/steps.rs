@@ -179,6 +179,18 @@ impl<const UNIT: usize> Steps<UNIT> {
         step
     }
 
+    /// Lets a step that was never in use be used as one that has become empty: before all later ones.
+    pub(super) fn open(&mut self, step: usize) {
+        let len = span(step).1 as u64;
+        if self.fresh.clear(step) {
+            self.fresh_bytes -= len;
+            self.open.set(step);
+            self.empty.set(step);
+            self.empty_bytes += len;
+            self.emptied = true;
+        }
+    }
+
     /// Takes a unit back. Returns the number that is to be in its first bytes.
     #[inline]
     pub(super) fn put(&mut self, unit: u32) -> u32 {
