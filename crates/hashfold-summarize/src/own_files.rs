@@ -71,9 +71,10 @@ fn real_path(path: &Path) -> PathBuf {
 
 /// Whether there is a file that has something else than metrics.
 fn is_of_others(path: &Path) -> io::Result<bool> {
-    let (mut file, mut bytes) = (File::open(path)?, Vec::new());
-    if file.metadata()?.is_file() {
-        file.by_ref().take(METRICS.len() as u64).read_to_end(&mut bytes)?;
+    let mut bytes = Vec::new();
+    // To open a named pipe would wait for its writer.
+    if fs::metadata(path)?.is_file() {
+        File::open(path)?.take(METRICS.len() as u64).read_to_end(&mut bytes)?;
     }
     Ok(!bytes.is_empty() && bytes != METRICS)
 }
