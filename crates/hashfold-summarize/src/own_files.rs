@@ -20,16 +20,17 @@ type Named = (String, PathBuf);
 /// `Config`: the setting, the path, and what is wrong with it.
 pub(crate) fn check(config: &Config) -> Result<(), SummarizeError> {
     let refused = |message| SummarizeError::Config { place: config.place.clone(), message };
-    let mut taken: Vec<Named> = sources(config).collect();
+    let real = |(setting, path): Named| (setting, real_path(&path));
+    let mut taken: Vec<Named> = sources(config).map(real).collect();
     for (setting, path) in written(config) {
         let real = real_path(&path);
-        if let Some((other, _)) = taken.iter().find(|(_, path)| real_path(path) == real) {
+        if let Some((other, _)) = taken.iter().find(|(_, path)| *path == real) {
             let path = path.display();
             return Err(refused(format!(
                 "{setting}: {path}: {other} has this file, too: choose another path"
             )));
         }
-        taken.push((setting, path));
+        taken.push((setting, real));
     }
     match &config.metrics_file {
         Some(path) if is_of_others(path).unwrap_or(false) => Err(refused(format!(

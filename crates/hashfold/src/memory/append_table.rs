@@ -419,7 +419,8 @@ impl AppendTable {
 
     /// Moves values out of pages that are less than three quarters full to the first ones of these, and then out of the last
     /// pages to free ones before them, while readers and writers go on. Pages without values are used for values of any size then,
-    /// or their memory is given back to the system at the end. The steps of `watch` are groups of keys.
+    /// or their memory is given back to the system at the end. First pages that were given back are in memory meanwhile, as far as
+    /// the budget has room for them. The steps of `watch` are groups of keys.
     ///
     /// The watch must not compact this table; it may read and change it.
     ///

@@ -403,6 +403,18 @@ mod tests {
         }
     }
 
+    /// Once a table has two steps of their size, a step is there before the one before it is full.
+    #[test]
+    fn memory_is_populated_before_it_is_needed() {
+        let executor: Arc<dyn Executor> = Arc::new(Threads::new(1));
+        let mut arena = Arena::<1024>::new(&MemoryBudget::unlimited(), Some(executor), UNITS_MAX);
+        for unit in 0..40 << 10 {
+            arena.allocate().unwrap();
+            let is_first = unit < 256 || (4 << 10..8 << 10).contains(&unit);
+            assert!(is_first || arena.free_bytes() > 0, "{unit}");
+        }
+    }
+
     #[test]
     fn a_budget_that_is_met_changes_nothing() {
         let budget = MemoryBudget::new(3 << 16);

@@ -589,6 +589,31 @@ mod tests {
         }
     }
 
+    /// First pages were given back, and the budget has room for three of them only: as many of the last ones are left.
+    #[test]
+    fn no_more_pages_are_left_than_the_budget_has_room_for() {
+        const BUDGET: u64 = 64 << 20;
+        let budget = MemoryBudget::new(BUDGET);
+        let mut slabs = Slabs::new(&budget, None);
+        let on_page = PAGE_BYTES / 32;
+        let all: Vec<_> = (0..on_page * 100).map(|_| slabs.allocate(32).unwrap()).collect();
+        let (freed, kept) = all.split_at(on_page * 90);
+        freed.iter().for_each(|block| slabs.free(*block));
+        slabs.give_back();
+        let there = (0..10).filter(|page| slabs.pages.is_resident(*page)).count();
+        let room = BUDGET - budget.reserved() - (3 * PAGE_BYTES) as u64;
+        let _others = budget.reserve(room).unwrap();
+        slabs.begin_leaving(0.75);
+        assert_eq!(slabs.begin_leaving_last(), (there + 3).min(10));
+        for block in kept.iter().filter(|block| slabs.is_leaving(**block)).collect::<Vec<_>>() {
+            let moved = slabs.copy(*block, 32).unwrap();
+            assert!(moved.page() < 10);
+            slabs.free(*block);
+        }
+        slabs.end_leaving();
+        assert_eq!(slabs.page_bytes(), 10 << 16);
+    }
+
     #[test]
     fn pages_that_are_left_go_to_the_pool_without_more_memory() {
         let mut slabs = slabs();
