@@ -14,7 +14,8 @@
 # --small takes the 5440 packages in examples/data. Otherwise it needs Debian with the lists of its release:
 #   apt-get install apt-file && apt-file update
 # and fetches those of another release with apt: OTHER (default: bullseye). Takes a quarter of an hour, and 10 GB
-# of disk. NIGHTS (default: 2) is the number of nights, KILLS that of kills in each (default: 10).
+# of disk. NIGHTS (default: 2) is the number of nights, KILLS that of kills in each (default: 10). PROGRAMS is a folder with the
+# command and `examples/live_index`, if they are compiled already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 small=
@@ -31,8 +32,9 @@ export LC_ALL=C
 fail() { echo "live_index.sh: $*" >&2; exit 1; }
 say() { echo; echo "== $*"; }
 [[ ! -e $folder ]] || fail "$folder is there already; remove it first"
-if [[ -n $small ]]; then
-    # Compiled by the tests, too.
+if [[ -n ${PROGRAMS:-} ]]; then
+    programs=$PROGRAMS
+elif [[ -n $small ]]; then
     cargo build --quiet --package hashfold-cli --no-default-features
     cargo build --quiet --package hashfold --example live_index
     programs=${CARGO_TARGET_DIR:-target}/debug

@@ -12,7 +12,8 @@
 #
 # Fetches the lists of RELEASE (default: bookworm) from MIRROR (default: http://deb.debian.org/debian) with
 # curl: 70 MB for ARCHITECTURES (default: amd64 arm64 s390x all). Takes some minutes, and 4 GB of disk.
-# --small makes lists of three architectures from the 5440 packages in examples/data.
+# --small makes lists of three architectures from the 5440 packages in examples/data. PROGRAMS is a folder with a command that is
+# compiled already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 small=
@@ -32,15 +33,15 @@ fail() { echo "shared_files.sh: $*" >&2; exit 1; }
 say() { echo; echo "== $*"; }
 [[ ! -e $folder ]] || fail "$folder is there already; remove it first"
 if [[ -n $small ]]; then
-    # Compiled by the tests, too.
     profile=()
-    hashfold=${CARGO_TARGET_DIR:-target}/debug/hashfold
+    programs=${CARGO_TARGET_DIR:-target}/debug
 else
     command -v curl > /dev/null || fail "there is no curl"
     profile=(--release)
-    hashfold=${CARGO_TARGET_DIR:-target}/release/hashfold
+    programs=${CARGO_TARGET_DIR:-target}/release
 fi
-cargo build "${profile[@]}" --quiet --package hashfold-cli --no-default-features
+[[ -n ${PROGRAMS:-} ]] || cargo build "${profile[@]}" --quiet --package hashfold-cli --no-default-features
+hashfold=${PROGRAMS:-$programs}/hashfold
 mkdir -p "$folder"
 trap 'rm -f "$folder"/*.list "$folder"/*.keys' EXIT
 

@@ -35,7 +35,7 @@ pub(crate) struct SummarizeArgs {
     /// Configuration file, in TOML
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Check the configuration, print one line, and exit
+    /// Check the configuration and its files and folders, print one line, and exit
     #[arg(long)]
     check: bool,
     /// Print progress every 5 seconds, as JSON every second: events, rates, how full the queues are, and how evenly the
@@ -55,6 +55,7 @@ pub(crate) fn run(args: &SummarizeArgs) -> Result<Exit> {
     let config = Config::parse(&text, &path.display().to_string(), folder)
         .map_err(|error| failure(&error))?;
     if args.check {
+        Run::check(&config, &Env::system()).map_err(|error| failure(&error))?;
         return say_checked(&config, args.json).map(|()| Exit::Done);
     }
     let stop = Stop::on_signals()?;
@@ -122,7 +123,9 @@ fn say_start(run: &Run, as_json: bool) -> Result<()> {
         let name = &stream.name;
         let mut line = format!("{name}: continues from its checkpoint behind {frames}; {open}");
         if let Some(how) = run.passing(name) {
-            line.push_str(&format!("; what came {how} after that checkpoint is missing"));
+            line.push_str(&format!(
+                "; what the last run read {how} after that checkpoint is missing"
+            ));
         }
         write_line(line)?;
     }

@@ -1,7 +1,7 @@
-//! The files that a run writes, checked before the first event: none of them is a source or is written for two settings, and the
-//! file for metrics has nothing else in it.
+//! The files that a run writes, checked before the first event: none of them is a source, a folder of results, or written for two
+//! settings, and the file for metrics has nothing else in it.
 
-use crate::{config::Config, error::SummarizeError};
+use crate::{config::Config, error::SummarizeError, places::folders_of_results};
 use std::{
     fs::{self, File},
     io::{self, Read as _},
@@ -21,13 +21,14 @@ type Named = (String, PathBuf);
 pub(crate) fn check(config: &Config) -> Result<(), SummarizeError> {
     let refused = |message| SummarizeError::Config { place: config.place.clone(), message };
     let real = |(setting, path): Named| (setting, real_path(&path));
-    let mut taken: Vec<Named> = sources(config).map(real).collect();
+    let mut taken: Vec<Named> =
+        sources(config).chain(folders_of_results(config)).map(real).collect();
     for (setting, path) in written(config) {
         let real = real_path(&path);
         if let Some((other, _)) = taken.iter().find(|(_, path)| *path == real) {
             let path = path.display();
             return Err(refused(format!(
-                "{setting}: {path}: {other} has this file, too: choose another path"
+                "{setting}: {path}: {other} has this path, too: choose another path"
             )));
         }
         taken.push((setting, real));
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn a_file_that_a_run_writes_is_no_source_and_of_one_setting() {
         let other = |setting: &str, path: &str, other: &str| {
-            format!("{setting}: FOLDER/{path}: {other} has this file, too: choose another path")
+            format!("{setting}: FOLDER/{path}: {other} has this path, too: choose another path")
         };
         let files = "files of stream \"v1\"";
         check_refused("rejected = \".\"", "v1.jsonl", &other("rejected", "./v1.jsonl", files));
@@ -125,6 +126,8 @@ mod tests {
         check_refused(line, "a.csv", &other("metrics-file", "kept/../a.csv", files));
         let line = "rejected = \"kept\"\nmetrics-file = \"kept/v1.jsonl\"";
         check_refused(line, "a.csv", &other("metrics-file", "kept/v1.jsonl", "rejected"));
+        let line = "metrics-file = \"out/users\"";
+        check_refused(line, "a.csv", &other("metrics-file", "out/users", "out, summary \"users\""));
     }
 
     #[test]

@@ -67,6 +67,12 @@ pub(crate) fn check(config: &Config, env: &Env) -> Result<(), SummarizeError> {
     })
 }
 
+/// Returns the folders of results, with their settings.
+pub(crate) fn folders_of_results(config: &Config) -> impl Iterator<Item = (String, PathBuf)> {
+    let all = config.streams.iter().flat_map(|stream| of_stream(config, stream));
+    all.filter(|it| it.kind == Kind::Folder).map(|it| (it.setting, it.path))
+}
+
 fn of_run(config: &Config) -> impl Iterator<Item = Wanted> {
     let folders = [
         ("out", Some(&config.out)),

@@ -48,13 +48,21 @@ pub struct Run {
 }
 
 impl Run {
+    /// Checks the files and folders of a configuration, as [`Run::start`] does; writes nothing.
+    ///
+    /// # Errors
+    /// `Config` if there is a file where a folder is to be or the reverse, or if a run would read or overwrite its own files.
+    pub fn check(config: &Config, env: &Env) -> Result<(), SummarizeError> {
+        places::check(config, env)?;
+        own_files::check(config)
+    }
+
     /// Starts all streams. The run stops when `stop` is set.
     ///
     /// # Errors
     /// A folder, a file, an address or a checkpoint cannot be used, or another run has the folder of checkpoints.
     pub fn start(config: &Config, env: &Env, stop: Arc<AtomicBool>) -> Result<Run, SummarizeError> {
-        places::check(config, env)?;
-        own_files::check(config)?;
+        Run::check(config, env)?;
         let lock = match &config.checkpoints {
             None => None,
             Some(folder) => {

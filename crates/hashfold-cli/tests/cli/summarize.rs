@@ -150,6 +150,20 @@ fn a_configuration_that_is_wrong_is_refused_with_its_line() {
     assert!(outcome.stderr.contains("none.csv: cannot open"), "{outcome:?}");
 }
 
+/// `--check` finds what keeps a run from starting, and writes nothing.
+#[test]
+fn a_check_looks_at_files_and_folders() {
+    let work = configured("files = [\"events.csv\"]");
+    work.write("out", "mine");
+    let outcome = work.run("summarize summary.toml --check");
+    assert_eq!((outcome.code, outcome.text()), (2, ""), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("out: ") && outcome.stderr.contains("got a file"),
+        "{outcome:?}"
+    );
+    assert_eq!(fs::read_to_string(work.path("out")).unwrap(), "mine");
+}
+
 /// A file that is not there is reported at once, the other one is read to its end, and the exit code says it then.
 #[test]
 fn a_file_that_cannot_be_read_fails_the_command_at_its_end() {
@@ -322,7 +336,9 @@ fn a_run_that_continues_says_what_is_missing() {
     let child = work.command("summarize summary.toml").stdout(Stdio::piped()).spawn().unwrap();
     drop(fs::File::options().write(true).open(&pipe).unwrap());
     let outcome = child.wait_with_output().unwrap();
-    let expected = format!("{expected}; what came through a pipe after that checkpoint is missing");
+    let expected = format!(
+        "{expected}; what the last run read through a pipe after that checkpoint is missing"
+    );
     assert_eq!(first_line(&String::from_utf8(outcome.stdout).unwrap()), expected);
 }
 

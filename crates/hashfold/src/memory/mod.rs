@@ -64,6 +64,11 @@ pub use self::{
     stat::{AppendStats, GroupStats},
 };
 
+/// Runs the examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/guide/memory.md")]
+struct Guide;
+
 /// The locks of [`shards`] and of the tables; a test replaces them by the locks of a scheduler that tries many orders.
 mod sync {
     pub(super) use std::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
