@@ -187,3 +187,10 @@ fn replies_have_the_form_of_their_protocol() {
     check(|reply| reply.verbatim("ab"), "$2\r\nab\r\n", "=6\r\ntxt:ab\r\n");
     check(|reply| reply.bulks(["a"]), "*1\r\n$1\r\na\r\n", "*1\r\n$1\r\na\r\n");
 }
+
+#[test]
+fn the_buffer_of_a_large_value_does_not_double_for_the_end_of_its_line() {
+    let mut out = Vec::new();
+    Reply::new(&mut out, Protocol::Resp2).bulk(&vec![0; 1 << 20]);
+    assert!(out.len() > 1 << 20 && out.capacity() < (1 << 20) + 100, "{}", out.capacity());
+}
