@@ -148,7 +148,7 @@ fn manifests() {
 
 #[test]
 fn raw_files() {
-    run(files, 500, |random| random.bytes(30_000));
+    run(files, 250, |random| random.bytes(30_000));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn rows_of_arbitrary_kinds() {
 
 #[test]
 fn forged_tables() {
-    run(table, 6_000, |random| {
+    run(table, 3_000, |random| {
         let edits = 1 + random.below(6) * random.below(6);
         let table = random.next() as u8;
         (0..1 + 8 * edits).map(|i| if i == 0 { table } else { random.next() as u8 }).collect()
@@ -301,7 +301,7 @@ fn signatures_and_keys() {
 
 #[test]
 fn models() {
-    run(model, 150, |random| random.bytes(800));
+    run(model, 75, |random| random.bytes(800));
 }
 
 /// Input for the files of a store: the kind of change, then edits, or sometimes a whole file.
@@ -340,7 +340,7 @@ fn forged_filter_runs() {
 
 #[test]
 fn forged_filter_blocks() {
-    run(filter_block, 1_500, |random| {
+    run(filter_block, 800, |random| {
         let mut bytes = random.bytes(4093);
         bytes.resize(bytes.len().max(17), 0);
         if random.below(8) > 0 {

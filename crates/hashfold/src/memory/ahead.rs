@@ -3,10 +3,12 @@
 
 use super::{index::Index, place::Place};
 
-/// Number of hashes between two steps of [`Ahead`].
-const DISTANCE: usize = 16;
-/// Number of places that are known at most: more than three distances.
-const RING: usize = 64;
+/// Number of hashes of a burst. Their addresses are computed first, and prefetched in a loop of few instructions: so a processor
+/// looks up many pages at once. Each prefetch waits for its page, and no further one begins while a processor's window of
+/// instructions is full.
+const BURST: usize = 8;
+/// Number of places that are known at most: four bursts.
+const RING: usize = 4 * BURST;
 
 /// The places of the hashes of a batch, one after the other. While some are used, the descriptors of later ones are
 /// prefetched, and the lines of those between, whose descriptors have come meanwhile.
@@ -48,7 +50,7 @@ impl<'a> Ahead<'a> {
         self.next_reached::<3>(index, reach)
     }
 
-    /// Returns the next place after it has done each of so many steps for a later one.
+    /// Returns the next place. Before the first one of each burst, it does each of so many steps for a later burst.
     #[inline(always)]
     fn next_reached<const STEPS: usize>(
         &mut self,
@@ -57,43 +59,46 @@ impl<'a> Ahead<'a> {
     ) -> Option<(usize, &Place)> {
         let i = self.used;
         let (position, _) = *self.batch.get(i)?;
-        if i == 0 {
-            self.begin::<STEPS>(index, &reach);
+        if i.is_multiple_of(BURST) {
+            let last = i + STEPS * BURST;
+            let first = if i == 0 { 0 } else { last };
+            for start in (first..=last).step_by(BURST) {
+                self.find_groups(index, start);
+                self.find_lines(index, start.wrapping_sub(BURST));
+                if STEPS == 3 {
+                    self.places(start.wrapping_sub(2 * BURST)).iter().for_each(&reach);
+                }
+            }
         }
-        self.step::<STEPS>(index, &reach, i + STEPS * DISTANCE);
         self.used += 1;
         Some((position, &self.ring[i % RING]))
     }
 
-    /// Does the steps that come before the first place is used, few for a batch of few.
+    /// Finds the groups of the burst of hashes from `start` on, and prefetches their descriptors.
     #[inline(always)]
-    fn begin<const STEPS: usize>(&mut self, index: &Index, reach: &impl Fn(&Place)) {
-        let few = self.batch.len().min(DISTANCE);
-        for start in (0..STEPS).map(|steps| steps * DISTANCE) {
-            (start..start + few).for_each(|last| self.step::<STEPS>(index, reach, last));
-        }
-    }
-
-    /// Does the first step for the hash at `last`, and each further step for a hash some places before it.
-    #[inline(always)]
-    fn step<const STEPS: usize>(&mut self, index: &Index, reach: &impl Fn(&Place), last: usize) {
-        if let Some((_, hash)) = self.batch.get(last) {
-            let place = &mut self.ring[last % RING];
+    fn find_groups(&mut self, index: &Index, start: usize) {
+        let hashes = self.batch.get(start..).unwrap_or(&[]);
+        let places = self.places(start);
+        for (place, (_, hash)) in places.iter_mut().zip(hashes) {
             place.hash = *hash;
             index.find_group(place);
         }
-        let before = |steps: usize| {
-            let at = last.wrapping_sub(steps * DISTANCE);
-            (at < self.batch.len()).then_some(at % RING)
-        };
-        let (placed, reached) = (before(1), before(2));
-        if let Some(at) = placed {
-            index.find_lines(&mut self.ring[at]);
-        }
-        if STEPS == 3
-            && let Some(at) = reached
-        {
-            reach(&self.ring[at]);
-        }
+        places.iter().for_each(|place| index.prefetch_group(place));
+    }
+
+    /// Finds the lines of the burst of hashes from `start` on, and prefetches them.
+    #[inline(always)]
+    fn find_lines(&mut self, index: &Index, start: usize) {
+        let places = self.places(start);
+        places.iter_mut().for_each(|place| index.find_lines(place));
+        places.iter().for_each(|place| index.prefetch_lines(place));
+    }
+
+    /// Returns the places of the burst of hashes from `start` on: none if there are no such hashes.
+    #[inline(always)]
+    fn places(&mut self, start: usize) -> &mut [Place] {
+        let count = self.batch.len().saturating_sub(start).min(BURST);
+        let first = start % RING;
+        &mut self.ring[first..first + count]
     }
 }

@@ -171,21 +171,31 @@ impl Index {
         place
     }
 
-    /// Finds the group of a place, and prefetches its descriptor.
+    /// Finds the group of a place.
     #[inline(always)]
     pub(super) fn find_group(&self, place: &mut Place) {
         place.group = self.group_of(place.hash);
         place.rebuilds = self.rebuilds;
+    }
+
+    /// Prefetches the descriptor of the group of a place.
+    #[inline(always)]
+    pub(super) fn prefetch_group(&self, place: &Place) {
         self.groups.prefetch(group_at(place.group));
     }
 
-    /// Finds the lines of a place whose group was found, and prefetches them.
+    /// Finds the lines of a place whose group was found.
     #[inline(always)]
     pub(super) fn find_lines(&self, place: &mut Place) {
         if !self.is_current(place) {
             place.group = self.group_of(place.hash);
         }
         self.set_lines(place);
+    }
+
+    /// Prefetches the lines of a place.
+    #[inline(always)]
+    pub(super) fn prefetch_lines(&self, place: &Place) {
         if place.has_lines {
             self.chunks.prefetch(place.lines[0]);
             self.chunks.prefetch(place.lines[1]);

@@ -1,6 +1,7 @@
 //! Tables in RAM against maps of the standard library.
 
 use super::{
+    ahead::Ahead,
     append_shard::AppendShard,
     index::{BATCH, Index},
     line::Pair,
@@ -66,6 +67,42 @@ fn groups_without_pairs_get_pairs_again() {
                 index.remove(*hash, found).unwrap();
             }
             assert_eq!((index.count, index.chunks.units()), (0, 0));
+        }
+    }
+}
+
+/// Batches of all small lengths, and of others, find what single lookups find, also beside hashes with the same last 48 bits,
+/// which are in the same two lines.
+#[test]
+fn batches_find_what_single_lookups_find() {
+    for instructions in [Instructions::Portable, Instructions::V3, Instructions::V4] {
+        for count in [0, 300, 30_000] {
+            let (numbers, mut index) =
+                (SeededRandom::new(5), index(&MemoryOptions::default(), instructions));
+            let mut hashes: Vec<_> = (0..count).map(|_| hash(&numbers, 0)).collect();
+            hashes.extend((0..count / 10).map(|_| hash(&numbers, 20)));
+            for twins in 0..4_u64 {
+                hashes.extend((0..6).map(|high| 3 << 56 | high << 48 | twins * 0x1234_5678_9ABC));
+            }
+            for (value, hash) in hashes.iter().enumerate().filter(|(i, _)| i % 3 > 0) {
+                index.put(&index.place(*hash), value as u64).unwrap();
+            }
+            for len in (0..150).chain([BATCH, 1000]) {
+                let batch: Vec<_> = (0..len)
+                    .map(|i| (i, hashes[below(&numbers, hashes.len() as u64) as usize]))
+                    .collect();
+                let mut ahead = Ahead::new(&batch);
+                for (position, hash) in &batch {
+                    let (at, place) = ahead.next(&index).unwrap();
+                    assert_eq!((at, place.hash), (*position, *hash));
+                    assert_eq!(
+                        index.first(place),
+                        index.first(&index.place(*hash)),
+                        "{len} {hash:x}"
+                    );
+                }
+                assert!(ahead.next(&index).is_none());
+            }
         }
     }
 }
