@@ -35,7 +35,7 @@ pub(crate) struct SummarizeArgs {
     /// Configuration file, in TOML
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Check the configuration and its files and folders, print one line, and exit
+    /// Check the configuration, and that its paths do not conflict with each other or with what is there; print one line, and exit
     #[arg(long)]
     check: bool,
     /// Print progress every 5 seconds, as JSON every second: events, rates, how full the queues are, and how evenly the
@@ -124,7 +124,7 @@ fn say_start(run: &Run, as_json: bool) -> Result<()> {
         let mut line = format!("{name}: continues from its checkpoint behind {frames}; {open}");
         if let Some(how) = run.passing(name) {
             line.push_str(&format!(
-                "; what the last run read {how} after that checkpoint is missing"
+                "; if the last run was killed, what it read {how} after that checkpoint is lost"
             ));
         }
         write_line(line)?;

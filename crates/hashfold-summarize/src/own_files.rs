@@ -1,7 +1,7 @@
-//! The files that a run writes, checked before the first event: none of them is a source, a folder of results, or written for two
+//! The files that a run writes, checked before the first event: none of them is a source, has the path of a folder, or is written for two
 //! settings, and the file for metrics has nothing else in it.
 
-use crate::{config::Config, error::SummarizeError, places::folders_of_results};
+use crate::{config::Config, error::SummarizeError, places::folders};
 use std::{
     fs::{self, File},
     io::{self, Read as _},
@@ -21,11 +21,11 @@ type Named = (String, PathBuf);
 pub(crate) fn check(config: &Config) -> Result<(), SummarizeError> {
     let refused = |message| SummarizeError::Config { place: config.place.clone(), message };
     let real = |(setting, path): Named| (setting, real_path(&path));
-    let mut taken: Vec<Named> =
-        sources(config).chain(folders_of_results(config)).map(real).collect();
+    let mut taken: Vec<Named> = sources(config).chain(folders(config)).map(real).collect();
     for (setting, path) in written(config) {
         let real = real_path(&path);
-        if let Some((other, _)) = taken.iter().find(|(_, path)| *path == real) {
+        // Of a folder, also a path above it.
+        if let Some((other, _)) = taken.iter().find(|(_, path)| path.starts_with(&real)) {
             let path = path.display();
             return Err(refused(format!(
                 "{setting}: {path}: {other} has this path, too: choose another path"
@@ -126,8 +126,12 @@ mod tests {
         check_refused(line, "a.csv", &other("metrics-file", "kept/../a.csv", files));
         let line = "rejected = \"kept\"\nmetrics-file = \"kept/v1.jsonl\"";
         check_refused(line, "a.csv", &other("metrics-file", "kept/v1.jsonl", "rejected"));
-        let line = "metrics-file = \"out/users\"";
-        check_refused(line, "a.csv", &other("metrics-file", "out/users", "out, summary \"users\""));
+        for (path, setting) in [("out", "out"), ("out/users", "out, summary \"users\"")] {
+            let line = format!("metrics-file = \"{path}\"");
+            check_refused(&line, "a.csv", &other("metrics-file", path, setting));
+        }
+        let line = "rejected = \"bad\"\nmetrics-file = \"bad\"";
+        check_refused(line, "a.csv", &other("metrics-file", "bad", "rejected"));
     }
 
     #[test]

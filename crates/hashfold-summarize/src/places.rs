@@ -67,9 +67,10 @@ pub(crate) fn check(config: &Config, env: &Env) -> Result<(), SummarizeError> {
     })
 }
 
-/// Returns the folders of results, with their settings.
-pub(crate) fn folders_of_results(config: &Config) -> impl Iterator<Item = (String, PathBuf)> {
-    let all = config.streams.iter().flat_map(|stream| of_stream(config, stream));
+/// Returns the folders that a run needs, with their settings.
+pub(crate) fn folders(config: &Config) -> impl Iterator<Item = (String, PathBuf)> {
+    let of_streams = config.streams.iter().flat_map(|stream| of_stream(config, stream));
+    let all = of_run(config).chain(of_streams);
     all.filter(|it| it.kind == Kind::Folder).map(|it| (it.setting, it.path))
 }
 

@@ -48,10 +48,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// Checks the files and folders of a configuration, as [`Run::start`] does; writes nothing.
+    /// Does the first checks of [`Run::start`]: whether paths are of the right kind, and no two settings have one path. Writes
+    /// nothing.
     ///
     /// # Errors
-    /// `Config` if there is a file where a folder is to be or the reverse, or if a run would read or overwrite its own files.
+    /// `Config` if there is a file where a folder is to be or the reverse, if a run would read or overwrite its own files, or if
+    /// the file for metrics is another file.
     pub fn check(config: &Config, env: &Env) -> Result<(), SummarizeError> {
         places::check(config, env)?;
         own_files::check(config)

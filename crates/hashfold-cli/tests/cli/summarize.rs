@@ -150,7 +150,7 @@ fn a_configuration_that_is_wrong_is_refused_with_its_line() {
     assert!(outcome.stderr.contains("none.csv: cannot open"), "{outcome:?}");
 }
 
-/// `--check` finds what keeps a run from starting, and writes nothing.
+/// `--check` finds a file where a folder is to be, and writes nothing.
 #[test]
 fn a_check_looks_at_files_and_folders() {
     let work = configured("files = [\"events.csv\"]");
@@ -337,7 +337,7 @@ fn a_run_that_continues_says_what_is_missing() {
     drop(fs::File::options().write(true).open(&pipe).unwrap());
     let outcome = child.wait_with_output().unwrap();
     let expected = format!(
-        "{expected}; what the last run read through a pipe after that checkpoint is missing"
+        "{expected}; if the last run was killed, what it read through a pipe after that checkpoint is lost"
     );
     assert_eq!(first_line(&String::from_utf8(outcome.stdout).unwrap()), expected);
 }

@@ -68,7 +68,7 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.number_line(b'$', bytes.len() as i64);
-        // With the end of the line, for which a large buffer would double otherwise.
+        // With room for the end of the line, for which a full buffer would double.
         self.out.reserve(bytes.len() + 2);
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");

@@ -3,9 +3,9 @@
 
 use super::{index::Index, place::Place};
 
-/// Number of hashes of a burst. Their addresses are computed first, and prefetched in a loop of few instructions: so a processor
-/// looks up many pages at once. Each prefetch waits for its page, and no further one begins while a processor's window of
-/// instructions is full.
+/// Number of hashes of a burst: their addresses are computed before any of them is prefetched. The prefetches then follow each other
+/// closely, so that several TLB misses overlap; with more instructions between them, the reorder buffer fills while the first one
+/// waits.
 const BURST: usize = 8;
 /// Number of places that are known at most: four bursts.
 const RING: usize = 4 * BURST;
@@ -50,7 +50,8 @@ impl<'a> Ahead<'a> {
         self.next_reached::<3>(index, reach)
     }
 
-    /// Returns the next place. Before the first one of each burst, it does each of so many steps for a later burst.
+    /// Returns the next place. At the start of each burst, it first finds the groups of a later burst, the lines of the burst before
+    /// that one, and, with three steps, calls `reach` for the burst before those.
     #[inline(always)]
     fn next_reached<const STEPS: usize>(
         &mut self,

@@ -82,7 +82,8 @@ fn batches_find_what_single_lookups_find() {
             let mut hashes: Vec<_> = (0..count).map(|_| hash(&numbers, 0)).collect();
             hashes.extend((0..count / 10).map(|_| hash(&numbers, 20)));
             for twins in 0..4_u64 {
-                hashes.extend((0..6).map(|high| 3 << 56 | high << 48 | twins * 0x1234_5678_9ABC));
+                let last = twins * 0x1234_5678_9ABC;
+                hashes.extend((0..6).map(|high| 3 << 56 | high << 48 | last));
             }
             for (value, hash) in hashes.iter().enumerate().filter(|(i, _)| i % 3 > 0) {
                 index.put(&index.place(*hash), value as u64).unwrap();
@@ -91,8 +92,15 @@ fn batches_find_what_single_lookups_find() {
                 let batch: Vec<_> = (0..len)
                     .map(|i| (i, hashes[below(&numbers, hashes.len() as u64) as usize]))
                     .collect();
-                let mut ahead = Ahead::new(&batch);
+                let [mut ahead, mut inserting] = [Ahead::new(&batch), Ahead::new(&batch)];
                 for (position, hash) in &batch {
+                    let (at, place) = inserting.next_to_insert(&index).unwrap();
+                    assert_eq!((at, place.hash), (*position, *hash));
+                    assert_eq!(
+                        index.first(place),
+                        index.first(&index.place(*hash)),
+                        "{len} {hash:x}"
+                    );
                     let (at, place) = ahead.next(&index).unwrap();
                     assert_eq!((at, place.hash), (*position, *hash));
                     assert_eq!(
