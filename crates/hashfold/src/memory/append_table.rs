@@ -281,9 +281,9 @@ impl AppendTable {
     /// Calls `visit` with the first 64 bits of each key's hash and with the key, in ascending order of these bits and from
     /// `from` on, until it returns `false`. Returns the bits for which it did.
     ///
-    /// A key that stays is visited once, whatever writers change meanwhile. Keys whose first bits are equal come one after the
-    /// other: after a stop between two of them, a further visit from these bits on begins with the first of them again. Part
-    /// of the table is locked while `visit` runs: it must not change this table.
+    /// A key that stays is visited once, whatever writers change meanwhile. If `visit` stops among keys with equal bits, a call
+    /// from the returned bits on visits all of these again. Part of the table is locked while `visit` runs: it must not change
+    /// this table.
     pub fn visit_keys(&self, from: u64, mut visit: impl FnMut(u64, &[u8]) -> bool) -> Option<u64> {
         let (mut pairs, mut scratch, mut next) = (Vec::new(), Vec::new(), from);
         loop {
