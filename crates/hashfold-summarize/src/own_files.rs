@@ -1,5 +1,5 @@
-//! The files that a run writes, checked before the first event: none of them is a source, has the path of a folder, or is written for two
-//! settings, and the file for metrics has nothing else in it.
+//! The files that a run writes, checked before the first event: none of them is a source, has the path of a folder, or is
+//! written for two settings, and the file for metrics has nothing else in it.
 
 use crate::{config::Config, error::SummarizeError, places::folders};
 use std::{

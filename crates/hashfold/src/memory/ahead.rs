@@ -3,9 +3,9 @@
 
 use super::{index::Index, place::Place};
 
-/// Number of hashes of a burst: their addresses are computed before any of them is prefetched. The prefetches then follow each other
-/// closely, so that several TLB misses overlap; with more instructions between them, the reorder buffer fills while the first one
-/// waits.
+/// Number of hashes of a burst: their addresses are computed before any of them is prefetched. The prefetches then follow each
+/// other closely, so that several TLB misses overlap; with more instructions between them, the reorder buffer fills while the
+/// first one waits.
 const BURST: usize = 8;
 /// Number of places that are known at most: four bursts.
 const RING: usize = 4 * BURST;

@@ -92,24 +92,19 @@ fn batches_find_what_single_lookups_find() {
                 let batch: Vec<_> = (0..len)
                     .map(|i| (i, hashes[below(&numbers, hashes.len() as u64) as usize]))
                     .collect();
-                let [mut ahead, mut inserting] = [Ahead::new(&batch), Ahead::new(&batch)];
+                let mut both = [Ahead::new(&batch), Ahead::new(&batch)];
                 for (position, hash) in &batch {
-                    let (at, place) = inserting.next_to_insert(&index).unwrap();
-                    assert_eq!((at, place.hash), (*position, *hash));
-                    assert_eq!(
-                        index.first(place),
-                        index.first(&index.place(*hash)),
-                        "{len} {hash:x}"
-                    );
-                    let (at, place) = ahead.next(&index).unwrap();
-                    assert_eq!((at, place.hash), (*position, *hash));
-                    assert_eq!(
-                        index.first(place),
-                        index.first(&index.place(*hash)),
-                        "{len} {hash:x}"
-                    );
+                    let expected = Some((*position, *hash, index.first(&index.place(*hash))));
+                    let [finding, inserting] = &mut both;
+                    for found in [finding.next(&index), inserting.next_to_insert(&index)] {
+                        let found = found.map(|(at, place)| (at, place.hash, index.first(place)));
+                        assert_eq!(found, expected, "{len}");
+                    }
                 }
-                assert!(ahead.next(&index).is_none());
+                let [finding, inserting] = &mut both;
+                assert!(
+                    finding.next(&index).is_none() && inserting.next_to_insert(&index).is_none()
+                );
             }
         }
     }
