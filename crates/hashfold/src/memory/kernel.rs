@@ -37,7 +37,9 @@ pub(super) fn gather(
     };
     match (format, instructions) {
         #[cfg(target_arch = "x86_64")]
-        (Format::Narrow, Instructions::V4) => x86::gather(lines, base, pairs, count),
+        (Format::Narrow, Instructions::V3 | Instructions::V4) => {
+            x86::gather(instructions, lines, base, pairs, count)
+        }
         // Two calls, which are compiled for a constant format each.
         (Format::Narrow, _) => gather(Format::Narrow),
         (Format::Wide, _) => gather(Format::Wide),
@@ -121,7 +123,9 @@ pub(super) fn pack(
     match (format, instructions) {
         // A slot that is not in use gets some pair.
         #[cfg(target_arch = "x86_64")]
-        (Format::Narrow, Instructions::V4) if !pairs.is_empty() => x86::pack(pairs, slots, lines),
+        (Format::Narrow, Instructions::V3 | Instructions::V4) if !pairs.is_empty() => {
+            x86::pack(instructions, pairs, slots, lines)
+        }
         // Two calls, which are compiled for a constant format each.
         (Format::Narrow, _) => pack_portable(Format::Narrow, pairs, slots, lines),
         (Format::Wide, _) => pack_portable(Format::Wide, pairs, slots, lines),
@@ -151,6 +155,7 @@ mod x86 {
     use super::{
         Choice, Format, Instructions, Line, Pair, SLOTS_MAX, Slots, choose_portable, line,
     };
+    use line::NARROW_HIGH;
     use std::arch::x86_64::*;
 
     /// The bytes that spread five numbers of 48 bits, from a byte of a line on, to lanes of 64 bits.
@@ -202,11 +207,59 @@ mod x86 {
     /// Does what [`super::gather`] does for narrow lines.
     ///
     /// # Panics
-    /// If the processor does not have the instructions.
-    pub(super) fn gather(lines: &[Line], base: u64, pairs: &mut [Pair], count: &mut usize) {
-        assert!(Instructions::in_use() == Instructions::V4);
-        // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
-        unsafe { gather_v4(lines, base, pairs, count) }
+    /// If the processor does not have the instructions, or these are none of those beside the portable ones.
+    pub(super) fn gather(
+        instructions: Instructions,
+        lines: &[Line],
+        base: u64,
+        pairs: &mut [Pair],
+        count: &mut usize,
+    ) {
+        assert!(instructions <= Instructions::in_use());
+        match instructions {
+            Instructions::Portable => unreachable!("there are other instructions"),
+            // SAFETY: the processor has AVX2: `Instructions` are detected.
+            Instructions::V3 => unsafe { gather_v3(lines, base, pairs, count) },
+            // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
+            Instructions::V4 => unsafe { gather_v4(lines, base, pairs, count) },
+        }
+    }
+
+    /// Spreads four hashes and four values to lanes of 64 bits, and writes each pair over the last one if that was of a free
+    /// slot.
+    #[target_feature(enable = "avx2")]
+    fn gather_v3(lines: &[Line], base: u64, pairs: &mut [Pair], count: &mut usize) {
+        let bits = Format::Narrow.hash_bits();
+        let bases = _mm256_set1_epi64x((base >> bits << bits) as i64);
+        let shifts = _mm256_setr_epi64x(5, 10, 15, 20);
+        let high_mask = _mm256_set1_epi64x((1 << line::NARROW_HIGH_BITS) - 1);
+        for line in lines {
+            let used = line::in_use(line);
+            let meta = _mm256_set1_epi64x(i64::from(line::meta(line)));
+            let high = _mm256_and_si256(_mm256_srlv_epi64(meta, shifts), high_mask);
+            let high = _mm256_or_si256(_mm256_slli_epi64::<{ line::LOW_BITS as i32 }>(high), bases);
+            let hashes = _mm256_or_si256(four_lanes::<0>(line), high);
+            let values = four_lanes::<{ line::NARROW_VALUES }>(line);
+            // The first pair and the third, and the second and the fourth.
+            let odd = _mm256_unpacklo_epi64(hashes, values);
+            let even = _mm256_unpackhi_epi64(hashes, values);
+            let four = [
+                _mm256_castsi256_si128(odd),
+                _mm256_castsi256_si128(even),
+                _mm256_extracti128_si256::<1>(odd),
+                _mm256_extracti128_si256::<1>(even),
+            ];
+            let places: &mut [Pair; SLOTS_MAX] =
+                pairs[*count..].first_chunk_mut().expect("there are places for all slots");
+            let mut filled = 0;
+            for (slot, pair) in four.into_iter().enumerate() {
+                // SAFETY: `filled` is at most `slot`: of five pairs of 16 bytes, one of the first four is written.
+                unsafe { _mm_storeu_si128(places.as_mut_ptr().add(filled).cast(), pair) }
+                filled += (used >> slot & 1) as usize;
+            }
+            places[filled] = Format::Narrow.pair(line, SLOTS_MAX - 1, base);
+            *count += filled + (used >> (SLOTS_MAX - 1) & 1) as usize;
+        }
     }
 
     /// Spreads the numbers of a line to lanes of 64 bits, and writes those of the slots in use.
@@ -279,11 +332,57 @@ mod x86 {
         choose_portable(pairs, lines, choices);
     }
 
-    /// Does what [`super::pack`] does, if there is a pair.
-    pub(super) fn pack(pairs: &[Pair], slots: &Slots, lines: &mut [Line]) {
-        assert!(Instructions::in_use() == Instructions::V4);
-        // SAFETY: the processor has AVX-512 with VBMI, and BMI2: `Instructions` are detected.
-        unsafe { pack_v4(pairs, slots, lines) }
+    /// Does what [`super::pack`] does for narrow lines, if there is a pair.
+    ///
+    /// # Panics
+    /// If the processor does not have the instructions, or these are none of those beside the portable ones.
+    pub(super) fn pack(
+        instructions: Instructions,
+        pairs: &[Pair],
+        slots: &Slots,
+        lines: &mut [Line],
+    ) {
+        assert!(instructions <= Instructions::in_use());
+        match instructions {
+            Instructions::Portable => unreachable!("there are other instructions"),
+            // SAFETY: the processor has AVX2: `Instructions` are detected.
+            Instructions::V3 => unsafe { pack_v3(pairs, slots, lines) },
+            // SAFETY: the processor has AVX-512 with VBMI, and BMI2: `Instructions` are detected.
+            Instructions::V4 => unsafe { pack_v4(pairs, slots, lines) },
+        }
+    }
+
+    /// Writes hashes and values two by two, from the first one on: each write ends with bytes that the next one replaces.
+    #[target_feature(enable = "avx2")]
+    fn pack_v3(pairs: &[Pair], slots: &Slots, lines: &mut [Line]) {
+        let two = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, -1, -1, -1, -1);
+        for (line, (slots, count)) in lines.iter_mut().zip(slots.lines()) {
+            let mut highs = 0;
+            let pair: [__m128i; SLOTS_MAX] = std::array::from_fn(|slot| {
+                let pair: &Pair = &pairs[usize::from(slots[slot])];
+                let high = (pair.hash >> line::LOW_BITS) as u32 & NARROW_HIGH;
+                highs |= high << (line::NARROW_HIGH_BITS as usize * slot);
+                // SAFETY: 16 bytes are read, of a pair, which has this size.
+                unsafe { _mm_loadu_si128(std::ptr::from_ref(pair).cast()) }
+            });
+            let hashes =
+                |slot: usize| _mm_shuffle_epi8(_mm_unpacklo_epi64(pair[slot], pair[slot + 1]), two);
+            let values =
+                |slot: usize| _mm_shuffle_epi8(_mm_unpackhi_epi64(pair[slot], pair[slot + 1]), two);
+            let mut put = |start: usize, bytes: __m128i| {
+                let place: &mut [u8; 16] =
+                    line[start..].first_chunk_mut().expect("16 bytes follow");
+                // SAFETY: 16 bytes are written, of an array of this size.
+                unsafe { _mm_storeu_si128(place.as_mut_ptr().cast(), bytes) }
+            };
+            put(0, hashes(0));
+            put(12, hashes(2));
+            put(24, pair[4]);
+            put(line::NARROW_VALUES, values(0));
+            put(line::NARROW_VALUES + 12, values(2));
+            Format::Narrow.set_value(line, 4, pairs[usize::from(slots[4])].value);
+            line::set_meta(line, highs << SLOTS_MAX | ((1 << count) - 1));
+        }
     }
 
     /// Puts the bytes of five pairs in their order in a line.
@@ -355,20 +454,26 @@ mod x86 {
         twice
     };
 
-    /// Compares four slots in a register, and the fifth by itself.
+    /// Spreads four numbers of 48 bits, from byte `START` of a line on, to lanes of 64 bits.
     #[target_feature(enable = "avx2")]
-    fn equal_v3(line: &Line, low: u64) -> u32 {
-        // SAFETY: 16 bytes from byte 0 and from byte 12 on are read, of a line of 64.
+    fn four_lanes<const START: usize>(line: &Line) -> __m256i {
+        const { assert!(START + 28 <= line::LINE_BYTES) };
+        // SAFETY: two times 16 bytes of the line are read, the last of which is before byte `START` + 28.
         let halves = unsafe {
             let load = |start: usize| _mm_loadu_si128(line.as_ptr().add(start).cast());
-            _mm256_set_m128i(load(12), load(0))
+            _mm256_set_m128i(load(START + 12), load(START))
         };
         let places = _mm256_setr_epi8(
             0, 1, 2, 3, 4, 5, -1, -1, 6, 7, 8, 9, 10, 11, -1, -1, 0, 1, 2, 3, 4, 5, -1, -1, 6, 7,
             8, 9, 10, 11, -1, -1,
         );
-        let slots = _mm256_shuffle_epi8(halves, places);
-        let equal = _mm256_cmpeq_epi64(slots, _mm256_set1_epi64x(low as i64));
+        _mm256_shuffle_epi8(halves, places)
+    }
+
+    /// Compares four slots in a register, and the fifth by itself.
+    #[target_feature(enable = "avx2")]
+    fn equal_v3(line: &Line, low: u64) -> u32 {
+        let equal = _mm256_cmpeq_epi64(four_lanes::<0>(line), _mm256_set1_epi64x(low as i64));
         let four = _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32;
         four | u32::from(line::low(line, SLOTS_MAX - 1) == low) << (SLOTS_MAX - 1)
     }

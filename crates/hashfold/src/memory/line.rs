@@ -31,7 +31,7 @@ const META: usize = 60;
 const IN_USE: u32 = (1 << SLOTS_MAX) - 1;
 pub(super) const NARROW_VALUES: usize = SLOTS_MAX * LOW_SIZE;
 pub(super) const NARROW_HIGH_BITS: u32 = 5;
-const NARROW_HIGH: u32 = (1 << NARROW_HIGH_BITS) - 1;
+pub(super) const NARROW_HIGH: u32 = (1 << NARROW_HIGH_BITS) - 1;
 const WIDE_VALUES: usize = 4 * LOW_SIZE;
 const WIDE_HIGH: usize = 56;
 
