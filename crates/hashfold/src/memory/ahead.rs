@@ -10,8 +10,8 @@ const BURST: usize = 8;
 /// Number of places that are known at most: four bursts.
 const RING: usize = 4 * BURST;
 
-/// The places of the hashes of a batch, one after the other. While some are used, the descriptors of later ones are
-/// prefetched, and the lines of those between, whose descriptors have come meanwhile.
+/// The places of the hashes of a batch, one after the other. While some are used, the directory's entries of later ones are
+/// prefetched, the descriptors of those before these, whose entries have come meanwhile, and then their lines.
 pub(super) struct Ahead<'a> {
     batch: &'a [(usize, u64)],
     ring: [Place; RING],
@@ -50,8 +50,9 @@ impl<'a> Ahead<'a> {
         self.next_reached::<3>(index, reach)
     }
 
-    /// Returns the next place. At the start of each burst, it first finds the groups of a later burst, the lines of the burst before
-    /// that one, and, with three steps, calls `reach` for the burst before those.
+    /// Returns the next place. At the start of each burst, it first prefetches the directory's entries of a later burst, finds the
+    /// groups of the burst before that one and the lines of the one before these, and, with three steps, calls `reach` for one
+    /// more burst before.
     #[inline(always)]
     fn next_reached<const STEPS: usize>(
         &mut self,
@@ -64,6 +65,7 @@ impl<'a> Ahead<'a> {
             let last = i + STEPS * BURST;
             let first = if i == 0 { 0 } else { last };
             for start in (first..=last).step_by(BURST) {
+                self.prefetch_entries(index, start + BURST);
                 self.find_groups(index, start);
                 self.find_lines(index, start.wrapping_sub(BURST));
                 if STEPS == 3 {
@@ -73,6 +75,13 @@ impl<'a> Ahead<'a> {
         }
         self.used += 1;
         Some((position, &self.ring[i % RING]))
+    }
+
+    /// Prefetches the entries of the directory for the burst of hashes from `start` on.
+    #[inline(always)]
+    fn prefetch_entries(&self, index: &Index, start: usize) {
+        let hashes = self.batch.iter().skip(start).take(BURST);
+        hashes.for_each(|(_, hash)| index.prefetch_entry(*hash));
     }
 
     /// Finds the groups of the burst of hashes from `start` on, and prefetches their descriptors.

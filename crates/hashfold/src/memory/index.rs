@@ -18,7 +18,7 @@ use super::{
     shape::Shape,
     snapshots::Snapshots,
 };
-use crate::{cpu::Instructions, error::Result};
+use crate::{cpu::Instructions, error::Result, run::prefetch::prefetch};
 use std::{hint::select_unpredictable, ops::Range};
 
 /// Number of hashes of a batch, which has the lock of its shard.
@@ -34,6 +34,15 @@ pub(super) struct Region {
     /// The group of each value of the next `bits` bits.
     pub(super) directory: Vec<u32>,
     pub(super) bits: u32,
+}
+
+impl Region {
+    /// Returns the entry of a hash in the directory.
+    #[inline(always)]
+    fn entry(&self, hash: u64) -> usize {
+        // Two shifts: `bits` may be 0.
+        ((hash << REGION_BITS) >> 1 >> (u64::BITS - 1 - self.bits)) as usize
+    }
 }
 
 /// The regions of one shard.
@@ -158,8 +167,14 @@ impl Index {
     #[inline]
     pub(super) fn group_of(&self, hash: u64) -> u32 {
         let region = &self.regions[self.region(hash)];
-        // Two shifts: `bits` may be 0.
-        region.directory[((hash << REGION_BITS) >> 1 >> (u64::BITS - 1 - region.bits)) as usize]
+        region.directory[region.entry(hash)]
+    }
+
+    /// Prefetches the entry of a hash in the directory.
+    #[inline(always)]
+    pub(super) fn prefetch_entry(&self, hash: u64) {
+        let region = &self.regions[self.region(hash)];
+        prefetch(&region.directory, region.entry(hash));
     }
 
     /// Returns the place of a hash.
