@@ -50,9 +50,8 @@ impl<'a> Ahead<'a> {
         self.next_reached::<3>(index, reach)
     }
 
-    /// Returns the next place. At the start of each burst, it first prefetches the directory's entries of a later burst, finds the
-    /// groups of the burst before that one and the lines of the one before these, and, with three steps, calls `reach` for one
-    /// more burst before.
+    /// Returns the next place. At the start of each burst, it first does a step for each of the bursts that follow, the farthest one
+    /// first: it prefetches the entries of the directory, finds the groups, finds the lines, and, with three steps, calls `reach`.
     #[inline(always)]
     fn next_reached<const STEPS: usize>(
         &mut self,

@@ -38,7 +38,7 @@ pub(super) fn gather(
     match (format, instructions) {
         #[cfg(target_arch = "x86_64")]
         (Format::Narrow, Instructions::V3 | Instructions::V4) => {
-            x86::gather(instructions, lines, base, pairs, count)
+            x86::gather(instructions, lines, base, pairs, count);
         }
         // Two calls, which are compiled for a constant format each.
         (Format::Narrow, _) => gather(Format::Narrow),
@@ -124,7 +124,7 @@ pub(super) fn pack(
         // A slot that is not in use gets some pair.
         #[cfg(target_arch = "x86_64")]
         (Format::Narrow, Instructions::V3 | Instructions::V4) if !pairs.is_empty() => {
-            x86::pack(instructions, pairs, slots, lines)
+            x86::pack(instructions, pairs, slots, lines);
         }
         // Two calls, which are compiled for a constant format each.
         (Format::Narrow, _) => pack_portable(Format::Narrow, pairs, slots, lines),
