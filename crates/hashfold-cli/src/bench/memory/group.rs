@@ -1,4 +1,4 @@
-//! Measures `GroupTable`: puts, lookups, the pairs in the order of hashes, removals.
+//! Measures `GroupTable`: puts, the growth of groups, lookups, the pairs in the order of hashes, removals.
 
 use super::{Intervals, MemoryBench, SHARDS, key, options, read, write_shards};
 use crate::{
@@ -16,6 +16,9 @@ use std::time::Instant;
 /// Number of keys of a call.
 const BATCH: u64 = 256;
 
+/// Puts of which those are timed that let a group grow, at most.
+const GROWING: u64 = 1_000_000;
+
 /// Lookups in each measurement, at most.
 const LOOKUPS: u64 = 10_000_000;
 
@@ -29,6 +32,7 @@ pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
     report.add("memory.group.bytes_per_key", stats.bytes as f64 / keys as f64, "bytes", keys, 0);
     report.add("memory.group.rss_ratio", stats.bytes as f64 / grown, "ratio", keys, 0);
     report.add("memory.group.moves", stats.moved_keys as f64 / keys as f64, "per put", keys, 0);
+    grow(bench, report, &table)?;
     get(bench, report, &table)?;
     read::run(bench, report, stats.bytes)?;
     dump(bench, report, &table)?;
@@ -56,6 +60,32 @@ fn put(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
     report.add("memory.group.put.p9999_us", times.quantile_us(0.9999), "us", keys, 0);
     report.add("memory.group.put.max_ms", times.max_ms(), "ms", keys, 0);
     report.add("memory.group.put.interval_ratio", ratio, "ratio", keys, 0);
+    Ok(())
+}
+
+/// Puts further keys one by one, times the puts that let a group grow, and removes the keys again.
+fn grow(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
+    // Past the keys that are there, and those that lookups do not find.
+    let more = 2 * bench.keys..2 * bench.keys + GROWING.min(bench.keys);
+    let (mut times, mut rebuilds) = (Times::new(), table.stat().rebuilds);
+    for i in more.clone() {
+        let key = key(i, bench.seed);
+        let begun = Instant::now();
+        table.put(key, i)?;
+        let time = begun.elapsed();
+        let now = table.stat().rebuilds;
+        if now > rebuilds {
+            times.add(time);
+        }
+        rebuilds = now;
+    }
+    for i in more {
+        ensure(table.remove(key(i, bench.seed))? == Some(i), || format!("key {i} is lost"))?;
+    }
+    let count = times.total();
+    report.add("memory.group.grow.p50_us", times.quantile_us(0.5), "us", count, 0);
+    report.add("memory.group.grow.p99_us", times.quantile_us(0.99), "us", count, 0);
+    report.add("memory.group.grow.max_ms", times.max_ms(), "ms", count, 0);
     Ok(())
 }
 
