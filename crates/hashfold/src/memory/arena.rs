@@ -265,6 +265,12 @@ impl<const UNIT: usize> Arena<UNIT> {
         At(u64::from(unit) * (UNIT / LINE_BYTES) as u64 + line as u64)
     }
 
+    /// Returns the unit of a line.
+    #[inline]
+    pub(super) fn unit_of(at: At) -> u32 {
+        (at.0 / (UNIT / LINE_BYTES) as u64) as u32
+    }
+
     /// Returns a line.
     #[inline]
     pub(super) fn line(&self, at: At) -> &Line {

@@ -1,37 +1,40 @@
-//! Placing all pairs of a group into empty lines: each into the emptier of its two lines, and if both are full, after
+//! Placing all pairs of a chunk into empty lines: each into the emptier of its two lines, and if both are full, after
 //! other pairs have moved.
 
 use super::{
-    displace, group,
+    displace,
+    group::{CHUNK_LINES, Chunk},
     kernel::{self, Choice, Slots},
-    line::{Format, Line, Pair},
-    scratch::PAIRS_MAX,
+    line::{Format, Pair},
+    scratch::CHUNK_PAIRS_MAX,
 };
 use crate::cpu::Instructions;
 use std::hint::select_unpredictable;
 
 /// Number of parts of the pairs that are placed in turns. The lines of one pair from each part are chosen before any of
-/// them is placed: else a processor waits, for each pair, until it knows that no pair before it is in the same lines. In a
-/// part, pairs that follow each other were in one line, and the lines that they may be in are near each other.
-const PARTS: usize = 16;
+/// them is placed: else a processor waits, for each pair, until it knows that no pair before it is in the same lines.
+const PARTS: usize = 8;
 
-/// Places all pairs into lines, whose contents are replaced; returns `false` if one finds no slot. `left` is memory for
-/// pairs both of whose lines are full.
+/// Places all pairs into the lines of a chunk, whose contents are replaced; returns `false` if one finds no slot. `left` is
+/// memory for pairs both of whose lines are full.
 pub(super) fn fill(
     instructions: Instructions,
     format: Format,
     pairs: &[Pair],
-    lines: &mut [Line],
+    chunk: &mut Chunk,
     left: &mut Vec<Pair>,
 ) -> bool {
-    let mut choices = [[0; 2]; PAIRS_MAX];
+    if pairs.len() > CHUNK_LINES * format.slots() {
+        return false;
+    }
+    let mut choices = [[0; 2]; CHUNK_PAIRS_MAX];
     let choices = &mut choices[..pairs.len()];
-    kernel::choose(instructions, pairs, lines.len(), choices);
+    kernel::choose(instructions, pairs, choices);
     left.clear();
     let mut slots = Slots::default();
     assign(format, choices, &mut slots, |pair| left.push(pairs[pair]));
-    kernel::pack(instructions, format, pairs, &slots, lines);
-    left.iter().all(|pair| displace::insert(lines, format, *pair))
+    kernel::pack(instructions, format, pairs, &slots, chunk);
+    left.iter().all(|pair| displace::insert(chunk, format, *pair))
 }
 
 /// Assigns each pair a slot of the emptier of its lines, or calls `leave` with its number if both are full.
@@ -61,12 +64,13 @@ fn emptier(slots: &Slots, [first, second]: Choice) -> u8 {
     select_unpredictable(is_first, first, second)
 }
 
-const _: () = assert!(group::LINES_MAX <= 256);
-
 #[cfg(test)]
 mod tests {
     use super::{
-        super::line::{self, SLOTS_MAX},
+        super::{
+            choice,
+            line::{self, SLOTS_MAX},
+        },
         *,
     };
     use crate::key::{KeyHash, Seed};
@@ -75,33 +79,42 @@ mod tests {
     #[test]
     fn all_instructions_fill_lines_with_all_pairs() {
         for (format, base) in [(Format::Narrow, 0x7FF << 53), (Format::Wide, 0xFF << 56)] {
-            for (chunks, part) in [(0, 0), (1, 1), (1, 60), (3, 70), (8, 87), (14, 92)] {
-                let slots = chunks * group::CHUNK_LINES * format.slots();
+            for part in [0, 1, 5, 60, 70, 87, 92] {
                 let pair = |i: usize| {
                     let hash = KeyHash::of(&i.to_le_bytes(), Seed(3)).high();
                     Pair { hash: base | hash & ((1 << format.hash_bits()) - 1), value: i as u64 }
                 };
-                let mut pairs: Vec<_> = (0..slots * part / 100).map(pair).collect();
+                let count = CHUNK_LINES * format.slots() * part / 100;
+                let mut pairs: Vec<_> = (0..count).map(pair).collect();
                 let mut left = Vec::new();
                 for instructions in [Instructions::Portable, Instructions::V3, Instructions::V4] {
                     let instructions = instructions.min(Instructions::in_use());
-                    let mut lines = vec![[0xFF; 64]; chunks * group::CHUNK_LINES];
-                    assert!(fill(instructions, format, &pairs, &mut lines, &mut left));
+                    let mut chunk = [[0xFF; 64]; CHUNK_LINES];
+                    assert!(fill(instructions, format, &pairs, &mut chunk, &mut left));
                     let mut found = Vec::new();
-                    for (number, line) in lines.iter().enumerate() {
+                    for (number, line) in chunk.iter().enumerate() {
                         let used =
                             (0..SLOTS_MAX).filter(|slot| line::in_use(line) >> slot & 1 == 1);
                         let here: Vec<_> = used.map(|slot| format.pair(line, slot, base)).collect();
-                        let is_at_home =
-                            |pair: &Pair| group::places(pair.hash, lines.len()).contains(&number);
+                        let is_at_home = |pair: &Pair| choice::lines(pair.hash).contains(&number);
                         assert!(here.iter().all(is_at_home), "{instructions:?} {number}");
                         found.extend(here);
                     }
                     found.sort();
                     pairs.sort();
-                    assert!(found == pairs, "{instructions:?} {format:?} {chunks} {part}");
+                    assert!(found == pairs, "{instructions:?} {format:?} {part}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn more_pairs_than_slots_are_refused() {
+        for format in [Format::Narrow, Format::Wide] {
+            let pairs = vec![Pair { hash: 0, value: 0 }; CHUNK_LINES * format.slots() + 1];
+            let mut chunk = [[0; 64]; CHUNK_LINES];
+            let instructions = Instructions::in_use();
+            assert!(!fill(instructions, format, &pairs, &mut chunk, &mut Vec::new()));
         }
     }
 }

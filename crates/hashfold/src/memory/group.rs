@@ -2,22 +2,23 @@
 //!
 //! | offset | size | field  |                                                                  |
 //! |-------:|-----:|--------|------------------------------------------------------------------|
-//! |      0 |    1 | chunks | number of chunks, 0 to 14                                        |
+//! |      0 |    1 | chunks | number of chunks, 0 to 7                                         |
 //! |      1 |    1 | depth  | bits of a hash, after those of the region, that its hashes share |
 //! |      2 |    2 | count  | number of pairs                                                  |
 //! |      4 |    4 | epoch  | the last snapshot that has a copy of the group                   |
-//! |      8 |   56 | ids    | the chunks: 14 numbers of 4 bytes                                |
+//! |      8 |   28 | ids    | the chunks: 7 numbers of 4 bytes                                 |
+//! |     36 |   28 |        | not in use                                                       |
 
 use super::line::{LINE_BYTES, Line};
 
 /// Maximum number of chunks in a group.
-pub(super) const CHUNKS_MAX: usize = 14;
-/// Number of lines in a chunk.
-pub(super) const CHUNK_LINES: usize = 16;
+pub(super) const CHUNKS_MAX: usize = 7;
+/// Number of lines in a chunk, a power of two.
+pub(super) const CHUNK_LINES: usize = 32;
+/// The lines of a chunk.
+pub(super) type Chunk = [Line; CHUNK_LINES];
 /// Size of a chunk in bytes.
 pub(super) const CHUNK_BYTES: usize = CHUNK_LINES * LINE_BYTES;
-/// Maximum number of lines in a group.
-pub(super) const LINES_MAX: usize = CHUNKS_MAX * CHUNK_LINES;
 
 /// Number of first bits of a hash that select a region.
 pub(super) const REGION_BITS: u32 = 8;
@@ -27,7 +28,7 @@ pub(super) const DEPTH_MAX: u32 = 20;
 const COUNT: usize = 2;
 const EPOCH: usize = 4;
 const IDS: usize = 8;
-const _: () = assert!(IDS + CHUNKS_MAX * 4 == LINE_BYTES);
+const _: () = assert!(IDS + CHUNKS_MAX * 4 <= LINE_BYTES);
 
 /// A descriptor with its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,19 +109,6 @@ pub(super) fn range(hash: u64, depth: u32) -> (u64, u64) {
     (hash & !rest, hash | rest)
 }
 
-/// Returns the two lines, of `lines` in the group, that may have a hash. They are distinct.
-#[inline]
-pub(super) fn places(hash: u64, lines: usize) -> [usize; 2] {
-    const FIELD: u64 = (1 << 24) - 1;
-    let lines = lines as u64;
-    let first = ((hash & FIELD) * lines) >> 24;
-    // The first of these bits may be equal in all hashes of a deep group: the others are moved to their place.
-    let mixed = (hash >> 24 & FIELD).wrapping_mul(0x9E_3779) & FIELD;
-    let second = first + 1 + ((mixed * (lines - 1)) >> 24);
-    // The smaller of the two is below `lines`: a wrapped number is large. No branch, which would be mispredicted often.
-    [first as usize, second.min(second.wrapping_sub(lines)) as usize]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,29 +116,12 @@ mod tests {
     #[test]
     fn a_descriptor_has_its_fields() {
         let ids = std::array::from_fn(|i| u32::MAX - i as u32);
-        let group = Group { chunks: 14, depth: 20, count: 1120, epoch: u32::MAX, ids };
+        let group = Group { chunks: 7, depth: 20, count: 1120, epoch: u32::MAX, ids };
         let mut line = [0; LINE_BYTES];
         group.encode(&mut line);
         assert_eq!(Group::decode(&line), group);
         set_count(&mut line, 3);
         set_epoch(&mut line, 4);
         assert_eq!(Group::decode(&line), Group { count: 3, epoch: 4, ..group });
-    }
-
-    #[test]
-    fn the_two_lines_of_a_hash_differ() {
-        for lines in (16..=LINES_MAX).step_by(16) {
-            let mut counts = [0_u32; LINES_MAX];
-            for i in 0..10_000_u64 {
-                // The first 24 bits are equal, as in a group of depth 16.
-                let hash = 7 << 40 | i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24;
-                let [a, b] = places(hash, lines);
-                assert!(a != b && a < lines && b < lines, "{hash:x} {lines}");
-                counts[a] += 1;
-                counts[b] += 1;
-            }
-            let mean = 20_000 / lines as u32;
-            assert!(counts[..lines].iter().all(|count| (mean / 2..mean * 2).contains(count)));
-        }
     }
 }

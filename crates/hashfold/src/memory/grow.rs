@@ -1,14 +1,14 @@
-//! Building a group anew: larger, split in two, or smaller. The pairs of the group are gathered, placed into lines in
-//! a buffer that fits in the first cache, and copied to their chunks. Until they are placed, nothing is changed.
+//! Building a group anew: with a further chunk, split in two, or smaller. Pairs are placed into lines in a buffer that fits
+//! in the first cache, which are then copied to their chunks. Until they are placed, nothing is changed.
 
 use super::{
     arena::crowded,
+    choice,
     fill::fill,
-    group::{CHUNK_BYTES, CHUNK_LINES, CHUNKS_MAX, DEPTH_MAX, Group, LINES_MAX, REGION_BITS},
+    group::{self, CHUNKS_MAX, Chunk, DEPTH_MAX, Group, REGION_BITS},
     index::{Index, RECENT, group_at},
-    kernel,
-    line::{Format, LINE_BYTES, Line, Pair, SLOTS_MAX},
-    shape::next_size,
+    kernel::{self, Masks},
+    line::{self, Format, Pair, SLOTS_MAX},
 };
 use crate::error::Result;
 
@@ -16,7 +16,7 @@ use crate::error::Result;
 const AHEAD: usize = 2;
 
 impl Index {
-    /// Lets the group of `hash` grow, or splits it.
+    /// Lets the group of `hash` grow by a chunk, or splits it.
     ///
     /// # Errors
     /// `Memory` if the budget is exhausted; `Limit` if it cannot grow. Nothing is changed then.
@@ -24,34 +24,43 @@ impl Index {
     #[inline(never)]
     pub(super) fn grow(&mut self, number: u32, hash: u64) -> Result<()> {
         let group = Group::decode(self.groups.line(group_at(number)));
-        let mut scratch = std::mem::take(&mut self.scratch.pairs);
-        scratch.clear();
-        self.gather(&group, hash, &mut scratch);
-        let min = next_size(group.chunks);
-        let grown = match min.map(|min| self.rebuild(number, group, &scratch, min)) {
-            None | Some(Ok(false)) => self.split(number, group, hash, &mut scratch),
-            Some(grown) => grown.map(drop),
+        let mut pairs = std::mem::take(&mut self.scratch.pairs);
+        let extended = match group.chunks {
+            CHUNKS_MAX => Ok(false),
+            _ => self.extend(number, group, hash, &mut pairs),
         };
-        self.scratch.pairs = scratch;
+        let grown = match extended {
+            Ok(false) => {
+                pairs.clear();
+                self.gather(&group, hash, &mut pairs);
+                self.split(number, group, hash, &mut pairs)
+            }
+            extended => extended.map(drop),
+        };
+        self.scratch.pairs = pairs;
         grown
     }
 
-    /// Lets a group shrink, if its pairs find their places in fewer lines.
+    /// Lets a group shrink, if its pairs find their places in fewer chunks, and merges it with another if both have few.
     #[cold]
     #[inline(never)]
     pub(super) fn shrink(&mut self, number: u32, hash: u64) {
         let group = Group::decode(self.groups.line(group_at(number)));
-        let mut scratch = std::mem::take(&mut self.scratch.pairs);
-        scratch.clear();
-        self.gather(&group, hash, &mut scratch);
-        let format = self.shape.format(group.depth);
-        let chunks = self.shape.chunks_for(format, scratch.len(), 0);
-        if let Some(chunks) = chunks.filter(|chunks| *chunks < group.chunks) {
-            // Rarely, the pairs find their places in more chunks only. Without memory for these, the group stays as it is.
-            let _ = self.rebuild(number, group, &scratch, chunks);
+        let mut pairs = std::mem::take(&mut self.scratch.pairs);
+        pairs.clear();
+        self.gather(&group, hash, &mut pairs);
+        let mut chunks = std::mem::take(&mut self.scratch.chunks);
+        let size = self.fit(self.shape.format(group.depth), &pairs, &mut chunks[0]);
+        if let Some(size) = size.filter(|size| *size < group.chunks) {
+            self.release(&group);
+            let smaller = Group { chunks: size, count: pairs.len(), ..group };
+            let stored = self.store(number, smaller, &chunks[0]);
+            debug_assert!(stored.is_ok(), "more chunks were released");
             self.chunks.give_back();
         }
-        self.scratch.pairs = scratch;
+        self.scratch.chunks = chunks;
+        self.scratch.pairs = pairs;
+        self.merge(hash);
     }
 
     /// Adds the pairs of a group to `pairs`; `hash` is any hash in the group's range.
@@ -59,29 +68,65 @@ impl Index {
         let mut count = pairs.len();
         pairs.resize(count + group.count + SLOTS_MAX, Pair { hash: 0, value: 0 });
         let format = self.shape.format(group.depth);
-        for (i, id) in group.ids().iter().enumerate() {
-            if let Some(later) = group.ids().get(i + AHEAD) {
-                self.chunks.prefetch_unit(*later);
-            }
-            let lines = self.chunks.unit(*id).as_chunks().0;
-            kernel::gather(self.instructions, format, lines, hash, pairs, &mut count);
+        for i in 0..group.chunks {
+            let chunk = self.chunk_ahead(group, i);
+            let masks = kernel::in_use(chunk);
+            kernel::gather(self.instructions, format, chunk, &masks, hash, pairs, &mut count);
         }
         pairs.truncate(count);
     }
 
-    /// Moves the pairs of a group to at least `min` new chunks; returns `false`, and changes nothing, if they do not
-    /// fit in a group.
-    fn rebuild(&mut self, number: u32, group: Group, pairs: &[Pair], min: usize) -> Result<bool> {
+    /// Returns a chunk of a group, and prefetches a later one: beside the first chunk, all up to that one.
+    fn chunk_ahead(&self, group: &Group, number: usize) -> &Chunk {
+        let first = if number == 0 { 0 } else { number + AHEAD };
+        let later = group.ids().iter().take(number + AHEAD + 1).skip(first);
+        later.for_each(|id| self.chunks.prefetch_unit(*id));
+        self.chunk(group.ids[number])
+    }
+
+    /// Adds a chunk to a group, and moves the pairs to it that belong there; returns `false`, and changes nothing, if they do
+    /// not fit. `pairs` is memory for them.
+    fn extend(
+        &mut self,
+        number: u32,
+        mut group: Group,
+        hash: u64,
+        pairs: &mut Vec<Pair>,
+    ) -> Result<bool> {
         let format = self.shape.format(group.depth);
-        let [mut lines, other] = std::mem::take(&mut self.scratch.lines);
-        let chunks = self.fit(format, pairs, min, &mut lines);
-        let done = chunks.map(|chunks| {
-            self.chunks.ensure(chunks.saturating_sub(group.chunks))?;
-            self.release(&group);
-            self.store(number, Group { chunks, count: pairs.len(), ..group }, &lines)
-        });
-        self.scratch.lines = [lines, other];
-        done.transpose().map(|done| done.is_some())
+        let moving = self.leaving(&group, hash, pairs);
+        let mut chunks = std::mem::take(&mut self.scratch.chunks);
+        let fits =
+            fill(self.instructions, format, pairs, &mut chunks[0][0], &mut self.scratch.left);
+        let added = if fits { self.chunks.allocate().map(Some) } else { Ok(None) };
+        if let Ok(Some(id)) = added {
+            *self.chunk_mut(id) = chunks[0][0];
+            for (id, masks) in group.ids().iter().zip(&moving) {
+                let lines = self.chunk_mut(*id).iter_mut();
+                lines.zip(masks).for_each(|(line, mask)| line::remove_all(line, *mask));
+            }
+            group.ids[group.chunks] = id;
+            group.chunks += 1;
+            self.set_group(number, &group);
+            self.moved += pairs.len() as u64;
+        }
+        self.scratch.chunks = chunks;
+        added.map(|added| added.is_some())
+    }
+
+    /// Collects the pairs of a group that leave their chunk for a further one; returns their slots.
+    fn leaving(&self, group: &Group, hash: u64, pairs: &mut Vec<Pair>) -> [Masks; CHUNKS_MAX] {
+        let format = self.shape.format(group.depth);
+        let (mut slots, further) = ([Masks::default(); CHUNKS_MAX], group.chunks as u8);
+        let (chunks, mut count) = (choice::chunks(group.chunks + 1), 0);
+        pairs.resize(group.count + SLOTS_MAX, Pair { hash: 0, value: 0 });
+        for (i, masks) in slots.iter_mut().enumerate().take(group.chunks) {
+            let chunk = self.chunk_ahead(group, i);
+            *masks = kernel::leaving(format, chunk, chunks, further);
+            kernel::gather(self.instructions, format, chunk, masks, hash, pairs, &mut count);
+        }
+        pairs.truncate(count);
+        slots
     }
 
     /// Splits a group by the next bit of its hashes.
@@ -94,18 +139,12 @@ impl Index {
         let middle = partition(pairs, bit);
         let (low, high) = pairs.split_at(middle);
         let format = self.shape.format(depth);
-        let mut lines = std::mem::take(&mut self.scratch.lines);
-        let sizes =
-            [self.fit(format, low, 0, &mut lines[0]), self.fit(format, high, 0, &mut lines[1])];
-        let done = self.store_halves(
-            number,
-            Group { depth, ..group },
-            hash,
-            [low.len(), high.len()],
-            sizes,
-            &lines,
-        );
-        self.scratch.lines = lines;
+        let mut chunks = std::mem::take(&mut self.scratch.chunks);
+        let sizes = [self.fit(format, low, &mut chunks[0]), self.fit(format, high, &mut chunks[1])];
+        let counts = [low.len(), high.len()];
+        let group = Group { depth, ..group };
+        let done = self.store_halves(number, group, hash, counts, sizes, &chunks);
+        self.scratch.chunks = chunks;
         done
     }
 
@@ -117,7 +156,7 @@ impl Index {
         hash: u64,
         counts: [usize; 2],
         sizes: [Option<usize>; 2],
-        lines: &[Vec<Line>; 2],
+        chunks: &[Vec<Chunk>; 2],
     ) -> Result<()> {
         let [Some(low), Some(high)] = sizes else {
             let crowded_half = counts[usize::from(sizes[0].is_some())];
@@ -126,62 +165,90 @@ impl Index {
         self.chunks.ensure((low + high).saturating_sub(group.chunks))?;
         let upper = self.groups.allocate()?;
         self.release(&group);
-        self.store(number, Group { chunks: low, count: counts[0], ..group }, &lines[0])?;
-        self.store(upper, Group { chunks: high, count: counts[1], ..group }, &lines[1])?;
-        self.point(hash, group.depth, upper);
+        self.store(number, Group { chunks: low, count: counts[0], ..group }, &chunks[0])?;
+        self.store(upper, Group { chunks: high, count: counts[1], ..group }, &chunks[1])?;
+        let bit = 1 << (u64::BITS - REGION_BITS - group.depth);
+        self.lead(hash | bit, group.depth, upper);
         Ok(())
     }
 
-    /// Lets the directory lead to `upper` for the upper half of the hashes that share `depth - 1` bits with `hash`.
-    fn point(&mut self, hash: u64, depth: u32, upper: u32) {
+    /// Lets the directory lead to a group for the hashes that share `depth` bits with `hash` after those of the region.
+    pub(super) fn lead(&mut self, hash: u64, depth: u32, number: u32) {
         let at = self.region(hash);
         let region = &mut self.regions[at];
         if depth > region.bits {
             region.directory = region.directory.iter().flat_map(|group| [*group; 2]).collect();
             region.bits += 1;
         }
-        let size = 1 << (region.bits - depth);
-        let prefix = (hash << REGION_BITS >> (u64::BITS - depth)) as usize | 1;
-        region.directory[prefix * size..][..size].fill(upper);
+        let (first, last) = group::range(hash, depth);
+        let entries = region.entry(first)..=region.entry(last);
+        region.directory[entries].fill(number);
     }
 
     /// Returns the chunks of a group to the arena, so that of those in one step, the first one is used first.
-    fn release(&mut self, group: &Group) {
+    pub(super) fn release(&mut self, group: &Group) {
         group.ids().iter().rev().for_each(|id| self.chunks.release(*id));
     }
 
-    /// Copies lines to new chunks and writes the descriptor. The chunks must have been ensured.
-    fn store(&mut self, number: u32, mut group: Group, lines: &[Line]) -> Result<()> {
-        let bytes = lines.as_flattened().as_chunks::<CHUNK_BYTES>().0;
-        for (id, bytes) in group.ids[..group.chunks].iter_mut().zip(bytes) {
+    /// Copies chunks to new ones, which must have been ensured, and writes the descriptor.
+    pub(super) fn store(&mut self, number: u32, mut group: Group, chunks: &[Chunk]) -> Result<()> {
+        for (id, chunk) in group.ids[..group.chunks].iter_mut().zip(chunks) {
             *id = self.chunks.allocate()?;
-            self.chunks.unit_mut(*id).copy_from_slice(bytes);
+            *self.chunk_mut(*id) = *chunk;
         }
-        group.encode(self.groups.line_mut(group_at(number)));
-        self.rebuilds += 1;
-        self.rebuilt[self.rebuilds as usize % RECENT] = number;
+        self.set_group(number, &group);
         self.moved += group.count as u64;
         Ok(())
     }
 
-    /// Places pairs into the fewest lines, of at least `min` chunks, in which all find a slot; returns the number of
-    /// chunks, or `None` if one group cannot hold them.
-    fn fit(
+    /// Writes the descriptor of a group that was built anew.
+    pub(super) fn set_group(&mut self, number: u32, group: &Group) {
+        group.encode(self.groups.line_mut(group_at(number)));
+        self.rebuilds += 1;
+        self.rebuilt[self.rebuilds as usize % RECENT] = number;
+    }
+
+    /// Places pairs into the fewest chunks in which all find a slot; returns the number of chunks, or `None` if one group
+    /// cannot hold them.
+    pub(super) fn fit(
         &mut self,
         format: Format,
         pairs: &[Pair],
-        min: usize,
-        lines: &mut [Line],
+        chunks: &mut [Chunk],
     ) -> Option<usize> {
-        let mut size = self.shape.chunks_for(format, pairs.len(), min)?;
-        loop {
-            let lines = &mut lines[..size * CHUNK_LINES];
-            if fill(self.instructions, format, pairs, lines, &mut self.scratch.left) {
-                return Some(size);
-            }
-            size = next_size(size)?;
-        }
+        let least = self.shape.chunks_for(format, pairs.len())?;
+        (least..=CHUNKS_MAX).find(|size| self.fill_all(format, pairs, &mut chunks[..*size]))
     }
+
+    /// Places pairs into chunks; returns `false` if one finds no slot.
+    fn fill_all(&mut self, format: Format, pairs: &[Pair], chunks: &mut [Chunk]) -> bool {
+        let ends = sort(pairs, chunks.len(), &mut self.scratch.sorted);
+        let mut start = 0;
+        chunks.iter_mut().zip(ends).all(|(chunk, end)| {
+            let pairs = &self.scratch.sorted[start..end];
+            start = end;
+            fill(self.instructions, format, pairs, chunk, &mut self.scratch.left)
+        })
+    }
+}
+
+/// Writes pairs to `sorted` by their chunk, of `count` chunks; returns the end of each chunk.
+fn sort(pairs: &[Pair], count: usize, sorted: &mut [Pair]) -> [usize; CHUNKS_MAX] {
+    let chunks = choice::chunks(count);
+    let chunk = |pair: &Pair| usize::from(chunks[choice::bucket(pair.hash)]);
+    let mut ends = [0; CHUNKS_MAX];
+    pairs.iter().for_each(|pair| ends[chunk(pair)] += 1);
+    let mut start = 0;
+    for end in &mut ends {
+        // The start of each chunk first, which its pairs move to its end.
+        (*end, start) = (start, start + *end);
+    }
+    for pair in pairs {
+        let end = &mut ends[chunk(pair)];
+        sorted[*end] = *pair;
+        *end += 1;
+    }
+    ends
 }
 
 /// Moves the pairs whose hashes have a bit behind the others; returns the number of the others.
@@ -194,5 +261,3 @@ fn partition(pairs: &mut [Pair], bit: u64) -> usize {
     }
     low
 }
-
-const _: () = assert!(CHUNKS_MAX * CHUNK_BYTES == LINES_MAX * LINE_BYTES);

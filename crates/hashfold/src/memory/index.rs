@@ -1,7 +1,7 @@
 //! An index from hashes of 64 bits to values: the regions of one shard, which has one writer at a time.
 //!
 //! ```text
-//! hash   8 bits: region │ directory's bits: entry → group │ … 24 + 24 bits: two lines in the group
+//! hash   8 bits: region │ directory's bits: entry → group │ … 18 bits: chunk of the group │ 17 bits: two lines of the chunk
 //! ```
 //!
 //! Several pairs may have one hash: a caller whose values lead to the keys tells them apart.
@@ -9,10 +9,10 @@
 use super::{
     MemoryOptions,
     arena::{Arena, At, UNITS_MAX},
-    displace::{self, Lines},
-    group::{self, CHUNK_BYTES, CHUNK_LINES, REGION_BITS},
+    choice, displace,
+    group::{self, CHUNK_BYTES, Chunk, REGION_BITS},
     kernel,
-    line::{self, Format, LINE_BYTES, Line, Pair},
+    line::{self, Format, LINE_BYTES, Pair},
     place::Place,
     scratch::Scratch,
     shape::Shape,
@@ -39,7 +39,7 @@ pub(super) struct Region {
 impl Region {
     /// Returns the entry of a hash in the directory.
     #[inline(always)]
-    fn entry(&self, hash: u64) -> usize {
+    pub(super) fn entry(&self, hash: u64) -> usize {
         // Two shifts: `bits` may be 0.
         ((hash << REGION_BITS) >> 1 >> (u64::BITS - 1 - self.bits)) as usize
     }
@@ -58,7 +58,7 @@ pub(super) struct Index {
     pub(super) instructions: Instructions,
     /// Number of pairs.
     pub(super) count: u64,
-    /// Number of times that a group was built anew: grown, split or shrunk.
+    /// Number of times that a group was built anew: grown, split, shrunk or merged.
     pub(super) rebuilds: u64,
     /// The last groups that were built anew: that of the n-th time is at n modulo the number of these.
     pub(super) rebuilt: [u32; RECENT],
@@ -76,34 +76,6 @@ pub(super) struct Found {
     line: At,
     slot: u8,
     format: Format,
-}
-
-/// The lines of a group in its chunks.
-struct GroupLines<'a> {
-    chunks: &'a mut Arena<CHUNK_BYTES>,
-    group: &'a Line,
-}
-
-impl Lines for GroupLines<'_> {
-    #[inline]
-    fn count(&self) -> usize {
-        group::chunks(self.group) * CHUNK_LINES
-    }
-
-    #[inline]
-    fn get(&self, line: usize) -> &Line {
-        self.chunks.line(line_at(self.group, line))
-    }
-
-    #[inline]
-    fn get_mut(&mut self, line: usize) -> &mut Line {
-        self.chunks.line_mut(line_at(self.group, line))
-    }
-
-    #[inline]
-    fn prefetch(&self, line: usize) {
-        self.chunks.prefetch(line_at(self.group, line));
-    }
 }
 
 impl Index {
@@ -235,14 +207,11 @@ impl Index {
         if !place.has_lines || !is_full(place.lines[0]) || !is_full(place.lines[1]) {
             return;
         }
-        let group = self.groups.line(group_at(place.group));
-        let count = group::chunks(group) * CHUNK_LINES;
         // A pair of the second line moves only if none of the first one can.
-        let [first, _] = group::places(place.hash, count);
-        let line = self.chunks.line(place.lines[0]);
+        let [first, _] = choice::lines(place.hash);
+        let chunk = self.chunk(Arena::<CHUNK_BYTES>::unit_of(place.lines[0]));
         for slot in 0..place.format.slots() {
-            let [one, other] = group::places(line::low(line, slot), count);
-            self.chunks.prefetch(line_at(group, one + other - first));
+            prefetch(chunk, displace::other_line(chunk, first, slot));
         }
     }
 
@@ -250,14 +219,16 @@ impl Index {
     #[inline(always)]
     fn set_lines(&self, place: &mut Place) {
         let group = self.groups.line(group_at(place.group));
-        let count = group::chunks(group) * CHUNK_LINES;
+        let count = group::chunks(group);
         place.rebuilds = self.rebuilds;
         place.format = self.shape.format(group::depth(group));
         place.has_lines = count > 0;
         if count > 0 {
-            let [first, second] = group::places(place.hash, count);
-            place.lines[0] = line_at(group, first);
-            place.lines[1] = line_at(group, second);
+            let chunk = choice::chunks(count)[choice::bucket(place.hash)];
+            let chunk = group::id(group, usize::from(chunk));
+            let [first, second] = choice::lines(place.hash);
+            place.lines[0] = Arena::<CHUNK_BYTES>::at(chunk, first);
+            place.lines[1] = Arena::<CHUNK_BYTES>::at(chunk, second);
         }
     }
 
@@ -322,16 +293,18 @@ impl Index {
     fn try_insert(&mut self, place: &Place, value: u64) -> Result<bool> {
         let (format, pair) = (place.format, Pair { hash: place.hash, value });
         self.before_change(place.group, place.hash)?;
-        let group = self.groups.line_mut(group_at(place.group));
+        let group = self.groups.line(group_at(place.group));
         let count = group::count(group);
         if !place.has_lines || count >= self.shape.limit(format, group::chunks(group)) {
             return Ok(false);
         }
         let lines = [place.lines[0], place.lines[1]];
-        let is_done = insert_emptier(&mut self.chunks, lines, format, pair)
-            || displace::insert(&mut GroupLines { chunks: &mut self.chunks, group }, format, pair);
+        let is_done = insert_emptier(&mut self.chunks, lines, format, pair) || {
+            let chunk = self.chunk_mut(Arena::<CHUNK_BYTES>::unit_of(lines[0]));
+            displace::insert(chunk, format, pair)
+        };
         if is_done {
-            group::set_count(group, count + 1);
+            group::set_count(self.groups.line_mut(group_at(place.group)), count + 1);
             self.count += 1;
         }
         Ok(is_done)
@@ -374,8 +347,11 @@ impl Index {
         let count = group::count(group) - 1;
         group::set_count(group, count);
         self.count -= 1;
-        if self.shape.shrinks(found.format, group::chunks(group), count) {
+        let chunks = group::chunks(group);
+        if self.shape.shrinks(found.format, chunks, count) {
             self.shrink(found.group, hash);
+        } else if Shape::merges(chunks, count) {
+            self.merge(hash);
         }
         Ok(())
     }
@@ -396,6 +372,18 @@ impl Index {
             return Ok(());
         }
         self.before_change(self.group_of(place.hash), place.hash)
+    }
+
+    /// Returns the lines of a chunk.
+    #[inline]
+    pub(super) fn chunk(&self, id: u32) -> &Chunk {
+        self.chunks.unit(id).as_chunks().0.first_chunk().expect("a unit is a chunk")
+    }
+
+    /// Returns the lines of a chunk, to be changed.
+    #[inline]
+    pub(super) fn chunk_mut(&mut self, id: u32) -> &mut Chunk {
+        self.chunks.unit_mut(id).as_chunks_mut().0.first_chunk_mut().expect("a unit is a chunk")
     }
 
     /// Returns the pairs of the group of a hash, in any order, and the last hash of the group.
@@ -427,10 +415,4 @@ fn insert_emptier(
 #[inline]
 pub(super) fn group_at(group: u32) -> At {
     Arena::<LINE_BYTES>::at(group, 0)
-}
-
-/// Returns where a line of a group is.
-#[inline]
-fn line_at(group: &Line, line: usize) -> At {
-    Arena::<CHUNK_BYTES>::at(group::id(group, line / CHUNK_LINES), line % CHUNK_LINES)
 }

@@ -2,7 +2,8 @@
 //! special machine instructions.
 
 use super::{
-    group,
+    choice::{self, Chunks},
+    group::{CHUNK_LINES, Chunk},
     line::{self, Format, LOW, Line, Pair, SLOTS_MAX},
 };
 use crate::cpu::Instructions;
@@ -21,24 +22,30 @@ pub(super) fn equal(instructions: Instructions, lines: [&Line; 2], hash: u64) ->
     (equal_portable(first, hash & LOW) | equal_portable(second, hash & LOW) << 8) & in_use
 }
 
-/// Adds the pairs of lines to `pairs`, of which `count` are filled; there must be places for [`SLOTS_MAX`] more than there
-/// are. `base` has the first bits of their hashes, which the lines do not have.
+/// Slots of the lines of a chunk, a bit each.
+pub(super) type Masks = [u8; CHUNK_LINES];
+
+/// Adds the pairs in these slots of a chunk to `pairs`, of which `count` are filled; there must be places for [`SLOTS_MAX`] more
+/// than there are. `base` has the first bits of their hashes, which the lines do not have.
 #[inline]
 pub(super) fn gather(
     instructions: Instructions,
     format: Format,
-    lines: &[Line],
+    chunk: &Chunk,
+    masks: &Masks,
     base: u64,
     pairs: &mut [Pair],
     count: &mut usize,
 ) {
     let mut gather = |format: Format| {
-        lines.iter().for_each(|line| format.gather(line, base, pairs, count));
+        for (line, mask) in chunk.iter().zip(masks) {
+            format.gather(line, *mask, base, pairs, count);
+        }
     };
     match (format, instructions) {
         #[cfg(target_arch = "x86_64")]
         (Format::Narrow, Instructions::V3 | Instructions::V4) => {
-            x86::gather(instructions, lines, base, pairs, count);
+            x86::gather(instructions, chunk, masks, base, pairs, count);
         }
         // Two calls, which are compiled for a constant format each.
         (Format::Narrow, _) => gather(Format::Narrow),
@@ -46,67 +53,83 @@ pub(super) fn gather(
     }
 }
 
-/// The two lines that a pair may be in: a byte each, since a group has at most 224.
+/// Returns the slots of a chunk that are in use.
+#[inline]
+pub(super) fn in_use(chunk: &Chunk) -> Masks {
+    chunk.each_ref().map(|line| line::in_use(line) as u8)
+}
+
+/// Returns the slots in use whose pairs belong to the chunk `further` by the chunks of all buckets.
+#[inline]
+pub(super) fn leaving(format: Format, chunk: &Chunk, chunks: &Chunks, further: u8) -> Masks {
+    let all = |format| chunk.each_ref().map(|line| leaving_line(format, line, chunks, further));
+    match format {
+        Format::Narrow => all(Format::Narrow),
+        Format::Wide => all(Format::Wide),
+    }
+}
+
+/// Does what [`leaving`] does for a line.
+#[inline(always)]
+fn leaving_line(format: Format, line: &Line, chunks: &Chunks, further: u8) -> u8 {
+    let belongs = |slot| chunks[choice::bucket(line::low(line, slot))] == further;
+    let all = (0..format.slots()).fold(0, |mask, slot| mask | u8::from(belongs(slot)) << slot);
+    all & line::in_use(line) as u8
+}
+
+/// The two lines of its chunk that a pair may be in.
 pub(super) type Choice = [u8; 2];
 
-/// Returns the two lines, of `lines`, that each pair may be in.
+/// Returns the two lines that each pair may be in.
 #[inline]
-pub(super) fn choose(
-    instructions: Instructions,
-    pairs: &[Pair],
-    lines: usize,
-    choices: &mut [Choice],
-) {
+pub(super) fn choose(instructions: Instructions, pairs: &[Pair], choices: &mut [Choice]) {
     #[cfg(target_arch = "x86_64")]
-    if x86::choose(instructions, pairs, lines, choices) {
+    if x86::choose(instructions, pairs, choices) {
         return;
     }
     let _ = instructions;
-    choose_portable(pairs, lines, choices);
+    choose_portable(pairs, choices);
 }
 
 /// Does what [`choose`] does. It is compiled again for special instructions.
 #[inline(always)]
-fn choose_portable(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
+fn choose_portable(pairs: &[Pair], choices: &mut [Choice]) {
     for (choice, pair) in choices.iter_mut().zip(pairs) {
-        *choice = group::places(pair.hash, lines).map(|line| line as u8);
+        *choice = choice::lines(pair.hash).map(|line| line as u8);
     }
 }
 
-/// The pairs of lines, by their numbers: those in the first slots of each line. A line has a number of a byte.
+/// The pairs of the lines of a chunk, by their numbers: those in the first slots of each line.
+#[derive(Default)]
 pub(super) struct Slots {
-    pairs: [[u16; 8]; 256],
-    counts: [u8; 256],
+    pairs: [[u8; 8]; CHUNK_LINES],
+    counts: [u8; CHUNK_LINES],
 }
 
-impl Default for Slots {
-    fn default() -> Slots {
-        Slots { pairs: [[0; 8]; 256], counts: [0; 256] }
-    }
-}
+const _: () = assert!(CHUNK_LINES * SLOTS_MAX <= 256);
 
 impl Slots {
     /// Returns the number of pairs in a line.
     #[inline(always)]
     pub(super) fn count(&self, line: u8) -> u8 {
-        self.counts[usize::from(line)]
+        self.counts[usize::from(line) % CHUNK_LINES]
     }
 
     /// Adds a pair to a line; returns `false`, and changes nothing, if the line is full.
     #[inline(always)]
     pub(super) fn add(&mut self, format: Format, line: u8, pair: usize) -> bool {
-        let line = usize::from(line);
+        let line = usize::from(line) % CHUNK_LINES;
         let slot = usize::from(self.counts[line]);
         if slot >= format.slots() {
             return false;
         }
-        self.pairs[line][slot] = pair as u16;
+        self.pairs[line][slot] = pair as u8;
         self.counts[line] += 1;
         true
     }
 
     /// Returns the slots of each line, and the number of pairs in them.
-    fn lines(&self) -> impl Iterator<Item = (&[u16; 8], u8)> {
+    fn lines(&self) -> impl Iterator<Item = (&[u8; 8], u8)> {
         self.pairs.iter().zip(self.counts)
     }
 }
@@ -153,7 +176,8 @@ fn equal_portable(line: &Line, low: u64) -> u32 {
 #[allow(unsafe_code)]
 mod x86 {
     use super::{
-        Choice, Format, Instructions, Line, Pair, SLOTS_MAX, Slots, choose_portable, line,
+        Choice, Chunk, Format, Instructions, Line, Masks, Pair, SLOTS_MAX, Slots, choose_portable,
+        line,
     };
     use line::NARROW_HIGH;
     use std::arch::x86_64::*;
@@ -210,7 +234,8 @@ mod x86 {
     /// If the processor does not have the instructions, or these are none of those beside the portable ones.
     pub(super) fn gather(
         instructions: Instructions,
-        lines: &[Line],
+        chunk: &Chunk,
+        masks: &Masks,
         base: u64,
         pairs: &mut [Pair],
         count: &mut usize,
@@ -219,22 +244,21 @@ mod x86 {
         match instructions {
             Instructions::Portable => unreachable!("there are other instructions"),
             // SAFETY: the processor has AVX2: `Instructions` are detected.
-            Instructions::V3 => unsafe { gather_v3(lines, base, pairs, count) },
+            Instructions::V3 => unsafe { gather_v3(chunk, masks, base, pairs, count) },
             // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
-            Instructions::V4 => unsafe { gather_v4(lines, base, pairs, count) },
+            Instructions::V4 => unsafe { gather_v4(chunk, masks, base, pairs, count) },
         }
     }
 
     /// Spreads four hashes and four values to lanes of 64 bits, and writes each pair over the last one if that was of a free
     /// slot.
     #[target_feature(enable = "avx2")]
-    fn gather_v3(lines: &[Line], base: u64, pairs: &mut [Pair], count: &mut usize) {
+    fn gather_v3(chunk: &Chunk, masks: &Masks, base: u64, pairs: &mut [Pair], count: &mut usize) {
         let bits = Format::Narrow.hash_bits();
         let bases = _mm256_set1_epi64x((base >> bits << bits) as i64);
         let shifts = _mm256_setr_epi64x(5, 10, 15, 20);
         let high_mask = _mm256_set1_epi64x((1 << line::NARROW_HIGH_BITS) - 1);
-        for line in lines {
-            let used = line::in_use(line);
+        for (line, mask) in chunk.iter().zip(masks) {
             let meta = _mm256_set1_epi64x(i64::from(line::meta(line)));
             let high = _mm256_and_si256(_mm256_srlv_epi64(meta, shifts), high_mask);
             let high = _mm256_or_si256(_mm256_slli_epi64::<{ line::LOW_BITS as i32 }>(high), bases);
@@ -255,16 +279,16 @@ mod x86 {
             for (slot, pair) in four.into_iter().enumerate() {
                 // SAFETY: `filled` is at most `slot`: of five pairs of 16 bytes, one of the first four is written.
                 unsafe { _mm_storeu_si128(places.as_mut_ptr().add(filled).cast(), pair) }
-                filled += (used >> slot & 1) as usize;
+                filled += usize::from(mask >> slot & 1);
             }
             places[filled] = Format::Narrow.pair(line, SLOTS_MAX - 1, base);
-            *count += filled + (used >> (SLOTS_MAX - 1) & 1) as usize;
+            *count += filled + usize::from(mask >> (SLOTS_MAX - 1) & 1);
         }
     }
 
     /// Spreads the numbers of a line to lanes of 64 bits, and writes those of the slots in use.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,popcnt")]
-    fn gather_v4(lines: &[Line], base: u64, pairs: &mut [Pair], count: &mut usize) {
+    fn gather_v4(chunk: &Chunk, masks: &Masks, base: u64, pairs: &mut [Pair], count: &mut usize) {
         let bits = Format::Narrow.hash_bits();
         let base = _mm512_set1_epi64((base >> bits << bits) as i64);
         // SAFETY: 64 bytes are read, of an array of this size each.
@@ -275,8 +299,8 @@ mod x86 {
         // The hash and the value of each of the first four pairs, and of the fifth.
         let first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
         let last = _mm512_setr_epi64(4, 12, 4, 12, 4, 12, 4, 12);
-        for line in lines {
-            let (bytes, used) = (load(line), line::in_use(line));
+        for (line, mask) in chunk.iter().zip(masks) {
+            let bytes = load(line);
             let hashes = _mm512_maskz_permutexvar_epi8(LANES_USED, hash_places, bytes);
             let values = _mm512_maskz_permutexvar_epi8(LANES_USED, value_places, bytes);
             let meta = _mm512_set1_epi64(i64::from(line::meta(line)));
@@ -284,18 +308,18 @@ mod x86 {
             let high = _mm512_slli_epi64::<{ line::LOW_BITS }>(high);
             let hashes = _mm512_or_si512(_mm512_or_si512(hashes, high), base);
             let four = _mm512_permutex2var_epi64(hashes, first, values);
-            let four = _mm512_maskz_compress_epi64(TWICE[(used & 15) as usize], four);
+            let four = _mm512_maskz_compress_epi64(TWICE[usize::from(mask & 15)], four);
             let fifth = _mm512_castsi512_si128(_mm512_permutex2var_epi64(hashes, last, values));
             let places: &mut [Pair; SLOTS_MAX] =
                 pairs[*count..].first_chunk_mut().expect("there are places for all slots");
-            let of_four = (used & 15).count_ones() as usize;
+            let of_four = (mask & 15).count_ones() as usize;
             // SAFETY: of five pairs of 16 bytes, the first four are written, and one from the first to the fifth.
             unsafe {
                 let start = places.as_mut_ptr();
                 _mm512_storeu_si512(start.cast(), four);
                 _mm_storeu_si128(start.add(of_four).cast(), fifth);
             }
-            *count += of_four + (used >> 4 & 1) as usize;
+            *count += of_four + usize::from(mask >> 4 & 1);
         }
     }
 
@@ -306,30 +330,29 @@ mod x86 {
     pub(super) fn choose(
         instructions: Instructions,
         pairs: &[Pair],
-        lines: usize,
         choices: &mut [Choice],
     ) -> bool {
         assert!(instructions <= Instructions::in_use());
         match instructions {
             Instructions::Portable => return false,
             // SAFETY: the processor has AVX2: `Instructions` are detected.
-            Instructions::V3 => unsafe { choose_v3(pairs, lines, choices) },
+            Instructions::V3 => unsafe { choose_v3(pairs, choices) },
             // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
-            Instructions::V4 => unsafe { choose_v4(pairs, lines, choices) },
+            Instructions::V4 => unsafe { choose_v4(pairs, choices) },
         }
         true
     }
 
     /// [`choose_portable`], compiled for several pairs at once.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
-    fn choose_v4(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
-        choose_portable(pairs, lines, choices);
+    fn choose_v4(pairs: &[Pair], choices: &mut [Choice]) {
+        choose_portable(pairs, choices);
     }
 
     /// [`choose_portable`], compiled for several pairs at once.
     #[target_feature(enable = "avx2")]
-    fn choose_v3(pairs: &[Pair], lines: usize, choices: &mut [Choice]) {
-        choose_portable(pairs, lines, choices);
+    fn choose_v3(pairs: &[Pair], choices: &mut [Choice]) {
+        choose_portable(pairs, choices);
     }
 
     /// Does what [`super::pack`] does for narrow lines, if there is a pair.
@@ -528,13 +551,11 @@ mod tests {
     #[test]
     fn all_instructions_choose_the_lines_of_each_pair() {
         let pairs = pairs(1000, 64 - 11);
-        for lines in (16..=group::LINES_MAX).step_by(16) {
-            for instructions in LEVELS {
-                let mut choices = vec![[0; 2]; pairs.len()];
-                choose(instructions.min(Instructions::in_use()), &pairs, lines, &mut choices);
-                for (choice, pair) in choices.iter().zip(&pairs) {
-                    assert_eq!(choice.map(usize::from), group::places(pair.hash, lines));
-                }
+        for instructions in LEVELS {
+            let mut choices = vec![[0; 2]; pairs.len()];
+            choose(instructions.min(Instructions::in_use()), &pairs, &mut choices);
+            for (choice, pair) in choices.iter().zip(&pairs) {
+                assert_eq!(choice.map(usize::from), choice::lines(pair.hash));
             }
         }
     }
@@ -542,16 +563,16 @@ mod tests {
     /// Lines with each number of pairs are written, some pairs are removed, and the others are read.
     #[test]
     fn all_instructions_read_what_all_have_written() {
-        let all = pairs(1000, Format::Narrow.hash_bits());
+        let all = pairs(100, Format::Narrow.hash_bits());
         let (mut slots, mut next) = (Slots::default(), 0);
-        for line in 0..=255 {
+        for line in 0..CHUNK_LINES as u8 {
             for _ in 0..line % (SLOTS_MAX as u8 + 1) {
                 assert!(slots.add(Format::Narrow, line, next));
                 next += 1;
             }
         }
         for writing in LEVELS.map(|instructions| instructions.min(Instructions::in_use())) {
-            let (mut lines, mut expected) = (vec![[0xFF; 64]; 256], Vec::new());
+            let (mut lines, mut expected) = ([[0xFF; 64]; CHUNK_LINES], Vec::new());
             pack(writing, Format::Narrow, &all, &slots, &mut lines);
             for (i, (line, (numbers, count))) in lines.iter_mut().zip(slots.lines()).enumerate() {
                 let (first, removed) = (expected.len(), i / 6 % 7);
@@ -565,7 +586,15 @@ mod tests {
             for reading in LEVELS.map(|instructions| instructions.min(Instructions::in_use())) {
                 let mut found = vec![Pair { hash: 0, value: 0 }; expected.len() + SLOTS_MAX];
                 let mut count = 0;
-                gather(reading, Format::Narrow, &lines, BASE, &mut found, &mut count);
+                gather(
+                    reading,
+                    Format::Narrow,
+                    &lines,
+                    &in_use(&lines),
+                    BASE,
+                    &mut found,
+                    &mut count,
+                );
                 assert_eq!(found[..count], expected, "{writing:?} {reading:?}");
             }
         }

@@ -111,6 +111,12 @@ pub(super) fn remove(line: &mut Line, slot: usize) {
     set_meta(line, meta(line) & !(1 << slot));
 }
 
+/// Marks slots as free, a bit each.
+#[inline]
+pub(super) fn remove_all(line: &mut Line, slots: u8) {
+    set_meta(line, meta(line) & !u32::from(slots));
+}
+
 /// Returns where the first bits of the hash in a slot are in the meta of a narrow line.
 #[inline]
 fn high_shift(slot: usize) -> u32 {
@@ -206,14 +212,20 @@ impl Format {
         Pair { hash: base >> bits << bits | hash, value: self.value(line, slot) }
     }
 
-    /// Adds the pairs of a line to `pairs`, of which `count` are filled, without a branch that depends on the line;
-    /// there must be places for [`SLOTS_MAX`] more.
+    /// Adds the pairs in these slots of a line to `pairs`, of which `count` are filled, without a branch that depends on the
+    /// line; there must be places for [`SLOTS_MAX`] more.
     #[inline]
-    pub(super) fn gather(self, line: &Line, base: u64, pairs: &mut [Pair], count: &mut usize) {
-        let used = in_use(line);
+    pub(super) fn gather(
+        self,
+        line: &Line,
+        mask: u8,
+        base: u64,
+        pairs: &mut [Pair],
+        count: &mut usize,
+    ) {
         for slot in 0..self.slots() {
             pairs[*count] = self.pair(line, slot, base);
-            *count += (used >> slot & 1) as usize;
+            *count += usize::from(mask >> slot & 1);
         }
     }
 

@@ -1,40 +1,46 @@
 //! Memory for building groups anew, which is used again and again.
 
 use super::{
-    group::LINES_MAX,
-    line::{LINE_BYTES, Line, Pair, SLOTS_MAX},
+    group::{CHUNK_LINES, CHUNKS_MAX, Chunk},
+    line::{LINE_BYTES, Pair, SLOTS_MAX},
 };
 
+/// Maximum number of pairs in a chunk.
+pub(super) const CHUNK_PAIRS_MAX: usize = CHUNK_LINES * SLOTS_MAX;
+
 /// Maximum number of pairs in a group.
-pub(super) const PAIRS_MAX: usize = LINES_MAX * SLOTS_MAX;
+pub(super) const PAIRS_MAX: usize = CHUNKS_MAX * CHUNK_PAIRS_MAX;
 
 /// Memory for building groups anew.
 #[derive(Debug)]
 pub(super) struct Scratch {
     /// The pairs of the group.
     pub(super) pairs: Vec<Pair>,
-    /// Those of them that no line has a free slot for at first.
+    /// The pairs by their chunk.
+    pub(super) sorted: Vec<Pair>,
+    /// Pairs that no line has a free slot for at first.
     pub(super) left: Vec<Pair>,
-    /// The lines of the new group, or of both parts of a group that splits.
-    pub(super) lines: [Vec<Line>; 2],
+    /// The chunks of the new group, or of both parts of a group that splits.
+    pub(super) chunks: [Vec<Chunk>; 2],
 }
 
 impl Scratch {
     /// Returns the memory in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let lines: usize = self.lines.iter().map(Vec::capacity).sum();
-        let pairs = self.pairs.capacity() + self.left.capacity();
-        pairs * size_of::<Pair>() + lines * LINE_BYTES
+        let chunks: usize = self.chunks.iter().map(Vec::capacity).sum();
+        let pairs = self.pairs.capacity() + self.sorted.capacity() + self.left.capacity();
+        pairs * size_of::<Pair>() + chunks * size_of::<Chunk>()
     }
 }
 
 impl Default for Scratch {
     fn default() -> Scratch {
-        let lines = || vec![[0; LINE_BYTES]; LINES_MAX];
+        let chunks = || vec![[[0; LINE_BYTES]; CHUNK_LINES]; CHUNKS_MAX];
         Scratch {
             pairs: Vec::with_capacity(PAIRS_MAX + SLOTS_MAX),
+            sorted: vec![Pair { hash: 0, value: 0 }; PAIRS_MAX],
             left: Vec::new(),
-            lines: [lines(), lines()],
+            chunks: [chunks(), chunks()],
         }
     }
 }

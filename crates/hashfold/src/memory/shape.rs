@@ -1,4 +1,4 @@
-//! The sizes of groups: how many pairs a group of each size holds, and what size follows.
+//! The sizes of groups: how many pairs a group of each size holds.
 
 use super::{
     group::{CHUNK_LINES, CHUNKS_MAX},
@@ -13,6 +13,10 @@ const FILL: f64 = 0.95;
 
 /// Part of the limit of the next smaller size below which a group shrinks.
 const SHRINK: f64 = 0.6;
+
+/// A group of one chunk is asked to merge at the multiples of this number of pairs: not each time, since the other group may have
+/// many.
+const MERGE: usize = 16;
 
 /// The number of pairs that groups of all sizes hold.
 #[derive(Clone, Debug)]
@@ -45,30 +49,24 @@ impl Shape {
         self.limits[format as usize][chunks]
     }
 
-    /// Returns the number of chunks for a new group of `count` pairs, at least `min`; `None` if they are too many.
-    pub(super) fn chunks_for(&self, format: Format, count: usize, min: usize) -> Option<usize> {
+    /// Returns the number of chunks for a new group of `count` pairs; `None` if they are too many.
+    pub(super) fn chunks_for(&self, format: Format, count: usize) -> Option<usize> {
         let fits = |chunks: &usize| count as f64 <= self.limit(format, *chunks) as f64 * FILL;
-        let mut large_enough = sizes().filter(|chunks| *chunks >= min);
-        let is_full = min <= CHUNKS_MAX && count <= self.limit(format, CHUNKS_MAX);
-        large_enough.find(fits).or(is_full.then_some(CHUNKS_MAX))
+        let is_full = count <= self.limit(format, CHUNKS_MAX);
+        (0..=CHUNKS_MAX).find(fits).or(is_full.then_some(CHUNKS_MAX))
     }
 
     /// Whether a group has so few pairs that it should shrink.
     #[inline]
     pub(super) fn shrinks(&self, format: Format, chunks: usize, count: usize) -> bool {
-        let smaller = if chunks > 8 { chunks - 2 } else { chunks - 1 };
-        (count as f64) < self.limit(format, smaller) as f64 * SHRINK || count == 0
+        (count as f64) < self.limit(format, chunks - 1) as f64 * SHRINK || count == 0
     }
-}
 
-/// Returns the numbers of chunks that groups may have: 1 to 8, 10, 12, 14.
-pub(super) fn sizes() -> impl Iterator<Item = usize> {
-    (0..=8).chain((10..=CHUNKS_MAX).step_by(2))
-}
-
-/// Returns the number of chunks of a group after it grows; `None` if it splits instead.
-pub(super) fn next_size(chunks: usize) -> Option<usize> {
-    sizes().find(|size| *size > chunks)
+    /// Whether a group that need not shrink should be asked to merge with another one.
+    #[inline]
+    pub(super) fn merges(chunks: usize, count: usize) -> bool {
+        chunks == 1 && count.is_multiple_of(MERGE)
+    }
 }
 
 #[cfg(test)]
@@ -82,23 +80,12 @@ mod tests {
             for format in [Format::Narrow, Format::Wide] {
                 let full = shape.limit(format, CHUNKS_MAX);
                 for count in 0..=full {
-                    let chunks = shape.chunks_for(format, count, 0).unwrap();
+                    let chunks = shape.chunks_for(format, count).unwrap();
                     assert!(count <= shape.limit(format, chunks));
                     assert!(chunks == 0 || count > 0 && !shape.shrinks(format, chunks, count));
-                    let more = shape.chunks_for(format, count, chunks + 1);
-                    assert!(more == next_size(chunks).filter(|_| chunks < CHUNKS_MAX), "{count}");
                 }
-                assert_eq!(shape.chunks_for(format, full + 1, 0), None);
+                assert_eq!(shape.chunks_for(format, full + 1), None);
             }
         }
-    }
-
-    #[test]
-    fn sizes_grow_by_a_quarter() {
-        let mut chunks = vec![0];
-        while let Some(next) = next_size(*chunks.last().unwrap()) {
-            chunks.push(next);
-        }
-        assert_eq!(chunks, [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14]);
     }
 }

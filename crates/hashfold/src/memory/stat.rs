@@ -15,7 +15,7 @@ pub struct GroupStats {
     pub snapshot_bytes: u64,
     /// Number of groups.
     pub groups: u64,
-    /// Number of times that a group was built anew, to grow, to split or to shrink.
+    /// Number of times that a group was built anew, to grow, to split, to shrink or to merge.
     pub rebuilds: u64,
     /// Number of keys that moved when groups were built anew.
     pub moved_keys: u64,
@@ -55,7 +55,7 @@ pub struct AppendStats {
     pub snapshot_bytes: u64,
     /// Number of groups.
     pub groups: u64,
-    /// Number of times that a group was built anew, to grow, to split or to shrink.
+    /// Number of times that a group was built anew, to grow, to split, to shrink or to merge.
     pub rebuilds: u64,
 }
 

@@ -50,6 +50,11 @@ fn hash(numbers: &SeededRandom, crowd: u32) -> u64 {
     region << 56 | numbers.next_u64() >> 8 >> crowd << (crowd / 2)
 }
 
+/// Returns the numbers of pairs, of chunks and of groups.
+fn units(index: &Index) -> (u64, u64, u64) {
+    (index.count, index.chunks.units(), index.groups.units())
+}
+
 /// All pairs are removed, so that groups have no lines, and inserted again.
 #[test]
 fn groups_without_pairs_get_pairs_again() {
@@ -66,7 +71,7 @@ fn groups_without_pairs_get_pairs_again() {
                 let found = index.find(&index.place(*hash), |_| true).unwrap();
                 index.remove(*hash, found).unwrap();
             }
-            assert_eq!((index.count, index.chunks.units()), (0, 0));
+            assert_eq!(units(&index), (0, 0, index.regions.len() as u64));
         }
     }
 }
@@ -142,7 +147,7 @@ fn check_index(options: &MemoryOptions, instructions: Instructions, crowd: u32, 
         let found = index.find(&index.place(*hash), |_| true).unwrap();
         index.remove(*hash, found).unwrap();
     }
-    assert_eq!((index.count, index.chunks.units()), (0, 0));
+    assert_eq!(units(&index), (0, 0, index.regions.len() as u64));
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! Merging a group with the half that it was split from, once both have few pairs.
+
+use super::{
+    group::{Group, REGION_BITS},
+    index::{Index, group_at},
+};
+
+/// Maximum number of chunks of a group that was merged: far from the size at which it would split again.
+const CHUNKS_MERGED_MAX: usize = 2;
+
+/// A group, its number, and a hash in its range.
+type Numbered = (Group, u32, u64);
+
+impl Index {
+    /// Merges the group of a hash with its other half, and what results with its own, as long as they fit into few chunks.
+    /// While there is a snapshot, which knows groups by their ranges, nothing is merged.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn merge(&mut self, hash: u64) {
+        if !self.snapshots.active.is_empty() {
+            return;
+        }
+        while let Some(halves) = self.halves(hash)
+            && self.merge_halves(halves)
+        {}
+    }
+
+    /// Returns the lower and the upper half of the group that the group of a hash was split from; `None` if there is no such
+    /// group, or its other half was split again.
+    fn halves(&self, hash: u64) -> Option<[Numbered; 2]> {
+        let numbered = |hash: u64| {
+            let number = self.group_of(hash);
+            (Group::decode(self.groups.line(group_at(number))), number, hash)
+        };
+        let one = numbered(hash);
+        let depth = one.0.depth.checked_sub(1)?;
+        let bit = 1 << (u64::BITS - REGION_BITS - 1 - depth);
+        let other = numbered(hash ^ bit);
+        let halves = if hash & bit == 0 { [one, other] } else { [other, one] };
+        (one.0.depth == other.0.depth).then_some(halves)
+    }
+
+    /// Moves the pairs of both halves to one group; returns `false`, and changes nothing, if they need too many chunks.
+    fn merge_halves(&mut self, [low, high]: [Numbered; 2]) -> bool {
+        let (depth, count) = (low.0.depth - 1, low.0.count + high.0.count);
+        let format = self.shape.format(depth);
+        let most = CHUNKS_MERGED_MAX.min(low.0.chunks + high.0.chunks);
+        if self.shape.chunks_for(format, count).is_none_or(|chunks| chunks > most) {
+            return false;
+        }
+        let mut pairs = std::mem::take(&mut self.scratch.pairs);
+        let mut chunks = std::mem::take(&mut self.scratch.chunks);
+        pairs.clear();
+        self.gather(&low.0, low.2, &mut pairs);
+        self.gather(&high.0, high.2, &mut pairs);
+        let size = self.fit(format, &pairs, &mut chunks[0]).filter(|size| *size <= most);
+        if let Some(size) = size {
+            self.release(&low.0);
+            self.release(&high.0);
+            // The number of the upper half may be used for another group: no place in it is current any more.
+            self.set_group(high.1, &Group::default());
+            self.groups.release(high.1);
+            let stored =
+                self.store(low.1, Group { chunks: size, depth, count, ..low.0 }, &chunks[0]);
+            debug_assert!(stored.is_ok(), "as many chunks were released");
+            self.lead(low.2, depth, low.1);
+            self.chunks.give_back();
+            self.groups.give_back();
+        }
+        self.scratch.chunks = chunks;
+        self.scratch.pairs = pairs;
+        size.is_some()
+    }
+}
