@@ -30,9 +30,8 @@ pub struct MemoryOptions {
     /// of them, and four with values in blocks. Limits of addresses (`ulimit -v`), and a system that counts all addresses
     /// as memory (`vm.overcommit_memory=2`), count these. 16 by default.
     pub shards: usize,
-    /// Maximum load factor, the part of its slots that a group fills before it grows: 0.5 to 0.95. More needs
-    /// less memory and more time.
-    /// 0.87 by default.
+    /// Maximum load factor, the part of its slots that a group fills before it grows: 0.5 to 0.95. A group also grows when one
+    /// of its chunks is full. More needs less memory and more time. 0.87 by default.
     pub load: f64,
     /// Whether the values of a [`GroupTable`](super::GroupTable) have 64 bits; a key needs 4 bytes more then. By
     /// default they have 48.

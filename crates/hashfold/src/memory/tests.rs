@@ -263,13 +263,22 @@ fn a_budget_that_is_met_stops_inserts_and_loses_nothing() {
 #[test]
 fn snapshots_have_the_pairs_of_their_moments() {
     let numbers = SeededRandom::new(9);
+    // A few groups, and many, which split, shrink and merge.
+    for (count, crowd) in [(128, 50), (12_000, 0)] {
+        let hashes: Vec<_> = (0..count).map(|_| hash(&numbers, crowd)).collect();
+        check_snapshots(&numbers, &hashes);
+    }
+}
+
+/// Puts and removes pairs with these hashes while snapshots begin, are read, and end.
+fn check_snapshots(numbers: &SeededRandom, hashes: &[u64]) {
     let mut index = index(&MemoryOptions::default(), Instructions::V4);
     let mut expected = BTreeMap::new();
     let mut open: Vec<(u32, BTreeMap<u64, u64>, Vec<Pair>)> = Vec::new();
     let mut group = Vec::new();
     for step in 0..60_000_u64 {
-        let hash = hash(&numbers, 50);
-        if step < 40_000 && below(&numbers, 4) > 0 {
+        let hash = hashes[below(numbers, hashes.len() as u64) as usize];
+        if step < 40_000 && below(numbers, 4) > 0 {
             index.put(&index.place(hash), step).unwrap();
             expected.insert(hash, step);
         } else if let Some(found) = index.find(&index.place(hash), |_| true) {
@@ -280,7 +289,7 @@ fn snapshots_have_the_pairs_of_their_moments() {
             open.push((index.begin_snapshot().unwrap(), expected.clone(), Vec::new()));
         }
         if step % 300 == 0 && !open.is_empty() {
-            let which = below(&numbers, open.len() as u64) as usize;
+            let which = below(numbers, open.len() as u64) as usize;
             let (epoch, expected, seen) = &mut open[which];
             if index.next_of_snapshot(*epoch, &mut group).is_some() {
                 group.sort_unstable();
