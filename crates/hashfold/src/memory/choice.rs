@@ -25,9 +25,9 @@ const SECOND_BITS: u32 = 12;
 const _: () = assert!(CHUNK_LINES.is_power_of_two());
 
 /// The chunk of each bucket, by the number of chunks.
-pub(super) type Chunks = [u8; BUCKETS];
+pub(super) type ChunkOfBucket = [u8; BUCKETS];
 
-static CHUNKS: [Chunks; CHUNKS_MAX + 1] = {
+static CHUNKS: [ChunkOfBucket; CHUNKS_MAX + 1] = {
     let mut all = [[0; BUCKETS]; CHUNKS_MAX + 1];
     let mut count = 2;
     while count <= CHUNKS_MAX {
@@ -37,8 +37,8 @@ static CHUNKS: [Chunks; CHUNKS_MAX + 1] = {
     all
 };
 
-/// Returns the chunks of buckets after the chunk with this number has taken buckets from all chunks before it.
-const fn with_further_chunk(chunks: &Chunks, further: usize) -> Chunks {
+/// Returns the chunk of each bucket after the chunk with this number has taken buckets from all chunks before it.
+const fn with_further_chunk(chunks: &ChunkOfBucket, further: usize) -> ChunkOfBucket {
     assert!(BUCKETS.is_multiple_of(further * (further + 1)));
     let (mut grown, mut taken) = (*chunks, [0; CHUNKS_MAX]);
     let mut bucket = 0;
@@ -53,14 +53,14 @@ const fn with_further_chunk(chunks: &Chunks, further: usize) -> Chunks {
     grown
 }
 
-/// Returns the chunks of all buckets in a group of `count` chunks.
+/// Returns the chunk of each bucket in a group of `count` chunks.
 #[inline(always)]
-pub(super) fn chunks(count: usize) -> &'static Chunks {
+pub(super) fn chunk_of_bucket(count: usize) -> &'static ChunkOfBucket {
     &CHUNKS[count]
 }
 
-/// Mixes the last 48 bits of a hash. The first bits of the product depend on all of them, so that hashes which have most bits in
-/// common have several places, too.
+/// Mixes the last 48 bits of a hash. The bits that select a bucket depend on all of them, and those that select lines on the last
+/// 30, so that hashes which have most bits in common have several places, too.
 #[inline(always)]
 fn mixed(hash: u64) -> u64 {
     (hash << (u64::BITS - LOW_BITS)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
@@ -99,11 +99,12 @@ mod tests {
     #[test]
     fn a_further_chunk_takes_its_part_of_all_others() {
         for count in 1..=CHUNKS_MAX {
-            let of =
-                |chunk: usize| chunks(count).iter().filter(|of| usize::from(**of) == chunk).count();
+            let of = |chunk: usize| {
+                chunk_of_bucket(count).iter().filter(|of| usize::from(**of) == chunk).count()
+            };
             assert!((0..count).all(|chunk| of(chunk) == BUCKETS / count), "{count}");
             if count > 1 {
-                let mut both = chunks(count - 1).iter().zip(chunks(count));
+                let mut both = chunk_of_bucket(count - 1).iter().zip(chunk_of_bucket(count));
                 assert!(both.all(|(old, new)| old == new || usize::from(*new) == count - 1));
             }
         }

@@ -1,5 +1,5 @@
-//! Placing all pairs of a chunk into empty lines: each into the emptier of its two lines, and if both are full, after
-//! other pairs have moved.
+//! Placing all pairs of a chunk into empty lines: each into the emptier of its two lines, and if that is full, after the
+//! others: into the other line, or after pairs have moved.
 
 use super::{
     displace,
@@ -16,7 +16,7 @@ use std::hint::select_unpredictable;
 const PARTS: usize = 8;
 
 /// Places all pairs into the lines of a chunk, whose contents are replaced; returns `false` if one finds no slot. `left` is
-/// memory for pairs both of whose lines are full.
+/// memory for pairs whose chosen line is full.
 pub(super) fn fill(
     instructions: Instructions,
     format: Format,
@@ -37,7 +37,7 @@ pub(super) fn fill(
     left.iter().all(|pair| displace::insert(chunk, format, *pair))
 }
 
-/// Assigns each pair a slot of the emptier of its lines, or calls `leave` with its number if both are full.
+/// Assigns each pair a slot of the emptier of its lines, or calls `leave` with its number if that is full.
 fn assign(format: Format, choices: &[Choice], slots: &mut Slots, mut leave: impl FnMut(usize)) {
     let part = choices.len() / PARTS;
     for i in 0..part {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// A table in RAM from 64-bit keys to numbers of 48 bits, or 64 as an option. Clones are the same table.
 ///
 /// A key needs 16 to 18 bytes, or 20 to 22 with values of 64 bits, if there are millions of keys in each shard. Smaller
-/// tables need more: a shard grows in steps of up to 2 MiB, and an empty one has 64 KiB and buffers of 50 KB. The table
+/// tables need more: a shard grows in steps of up to 2 MiB, and an empty one has 64 KiB and buffers of 65 KB. The table
 /// grows in groups of at most a thousand keys, so no change takes long. Memory of removed keys is given back to the system,
 /// but for a sixteenth of what is in use, or about 4 MiB at most in each shard. Many keys at once are faster than one by
 /// one: their cache misses overlap.

@@ -1,4 +1,4 @@
-//! Building a group anew: with a further chunk, split in two, or smaller. Pairs are placed into lines in a buffer that fits
+//! Rebuilding a group: with a further chunk, split in two, or smaller. Pairs are placed into lines in a buffer that fits
 //! in the first cache, which are then copied to their chunks. Until they are placed, nothing is changed.
 
 use super::{
@@ -16,7 +16,7 @@ use crate::error::Result;
 const AHEAD: usize = 2;
 
 impl Index {
-    /// Lets the group of `hash` grow by a chunk, or splits it.
+    /// Lets the group of `hash` grow by a chunk, or splits it; one without chunks is merged with another if both have few pairs.
     ///
     /// # Errors
     /// `Memory` if the budget is exhausted; `Limit` if it cannot grow. Nothing is changed then.
@@ -24,6 +24,10 @@ impl Index {
     #[inline(never)]
     pub(super) fn grow(&mut self, number: u32, hash: u64) -> Result<()> {
         let group = Group::decode(self.groups.line(group_at(number)));
+        // Its pairs may have been removed during a snapshot, when nothing is merged.
+        if group.chunks == 0 && self.merge(hash) {
+            return Ok(());
+        }
         let mut pairs = std::mem::take(&mut self.scratch.pairs);
         let extended = match group.chunks {
             CHUNKS_MAX => Ok(false),
@@ -41,10 +45,13 @@ impl Index {
         grown
     }
 
-    /// Lets a group shrink, if its pairs find their places in fewer chunks, and merges it with another if both have few.
+    /// Merges a group with another if both have few pairs; else it shrinks, if its pairs find their places in fewer chunks.
     #[cold]
     #[inline(never)]
     pub(super) fn shrink(&mut self, number: u32, hash: u64) {
+        if self.merge(hash) {
+            return;
+        }
         let group = Group::decode(self.groups.line(group_at(number)));
         let mut pairs = std::mem::take(&mut self.scratch.pairs);
         pairs.clear();
@@ -60,7 +67,6 @@ impl Index {
         }
         self.scratch.chunks = chunks;
         self.scratch.pairs = pairs;
-        self.merge(hash);
     }
 
     /// Adds the pairs of a group to `pairs`; `hash` is any hash in the group's range.
@@ -94,7 +100,8 @@ impl Index {
         pairs: &mut Vec<Pair>,
     ) -> Result<bool> {
         let format = self.shape.format(group.depth);
-        let moving = self.leaving(&group, hash, pairs);
+        let (moving, count) = self.collect_leaving(&group, hash, pairs);
+        let pairs = &pairs[..count];
         let mut chunks = std::mem::take(&mut self.scratch.chunks);
         let fits =
             fill(self.instructions, format, pairs, &mut chunks[0][0], &mut self.scratch.left);
@@ -108,25 +115,31 @@ impl Index {
             group.ids[group.chunks] = id;
             group.chunks += 1;
             self.set_group(number, &group);
-            self.moved += pairs.len() as u64;
+            self.moved += count as u64;
         }
         self.scratch.chunks = chunks;
         added.map(|added| added.is_some())
     }
 
-    /// Collects the pairs of a group that leave their chunk for a further one; returns their slots.
-    fn leaving(&self, group: &Group, hash: u64, pairs: &mut Vec<Pair>) -> [Masks; CHUNKS_MAX] {
+    /// Writes the pairs of a group that leave their chunk for a further one to the first places of `pairs`; returns their slots
+    /// and their number.
+    fn collect_leaving(
+        &self,
+        group: &Group,
+        hash: u64,
+        pairs: &mut Vec<Pair>,
+    ) -> ([Masks; CHUNKS_MAX], usize) {
         let format = self.shape.format(group.depth);
         let (mut slots, further) = ([Masks::default(); CHUNKS_MAX], group.chunks as u8);
-        let (chunks, mut count) = (choice::chunks(group.chunks + 1), 0);
-        pairs.resize(group.count + SLOTS_MAX, Pair { hash: 0, value: 0 });
+        let (chunks, mut count) = (choice::chunk_of_bucket(group.chunks + 1), 0);
+        // The pairs that are there stay: to clear them takes time.
+        pairs.resize(pairs.len().max(group.count + SLOTS_MAX), Pair { hash: 0, value: 0 });
         for (i, masks) in slots.iter_mut().enumerate().take(group.chunks) {
             let chunk = self.chunk_ahead(group, i);
             *masks = kernel::leaving(format, chunk, chunks, further);
             kernel::gather(self.instructions, format, chunk, masks, hash, pairs, &mut count);
         }
-        pairs.truncate(count);
-        slots
+        (slots, count)
     }
 
     /// Splits a group by the next bit of its hashes.
@@ -201,7 +214,7 @@ impl Index {
         Ok(())
     }
 
-    /// Writes the descriptor of a group that was built anew.
+    /// Writes the descriptor of a group that was rebuilt.
     pub(super) fn set_group(&mut self, number: u32, group: &Group) {
         group.encode(self.groups.line_mut(group_at(number)));
         self.rebuilds += 1;
@@ -234,13 +247,13 @@ impl Index {
 
 /// Writes pairs to `sorted` by their chunk, of `count` chunks; returns the end of each chunk.
 fn sort(pairs: &[Pair], count: usize, sorted: &mut [Pair]) -> [usize; CHUNKS_MAX] {
-    let chunks = choice::chunks(count);
+    let chunks = choice::chunk_of_bucket(count);
     let chunk = |pair: &Pair| usize::from(chunks[choice::bucket(pair.hash)]);
     let mut ends = [0; CHUNKS_MAX];
     pairs.iter().for_each(|pair| ends[chunk(pair)] += 1);
     let mut start = 0;
     for end in &mut ends {
-        // The start of each chunk first, which its pairs move to its end.
+        // At first the start of each chunk; it becomes the end as pairs are added.
         (*end, start) = (start, start + *end);
     }
     for pair in pairs {

@@ -1,7 +1,7 @@
 //! An index from hashes of 64 bits to values: the regions of one shard, which has one writer at a time.
 //!
 //! ```text
-//! hash   8 bits: region │ directory's bits: entry → group │ … 18 bits: chunk of the group │ 17 bits: two lines of the chunk
+//! hash   8 bits: region │ directory's bits: entry → group │ last 48 bits: chunk of the group, two lines of the chunk
 //! ```
 //!
 //! Several pairs may have one hash: a caller whose values lead to the keys tells them apart.
@@ -24,8 +24,8 @@ use std::{hint::select_unpredictable, ops::Range};
 /// Number of hashes of a batch, which has the lock of its shard.
 pub(super) const BATCH: usize = 256;
 
-/// Number of groups built anew that are remembered. One is built anew every hundred puts or so, while the places of fewer are
-/// known ahead.
+/// Number of rebuilt groups that are remembered. One is rebuilt every hundred puts or so, while the places of fewer are known
+/// ahead.
 pub(super) const RECENT: usize = 4;
 
 /// A directory: the groups of the hashes that share their first [`REGION_BITS`] bits.
@@ -58,13 +58,13 @@ pub(super) struct Index {
     pub(super) instructions: Instructions,
     /// Number of pairs.
     pub(super) count: u64,
-    /// Number of times that a group was built anew: grown, split, shrunk or merged.
+    /// Number of times that a group was rebuilt: it grew, split, shrank or merged.
     pub(super) rebuilds: u64,
-    /// The last groups that were built anew: that of the n-th time is at n modulo the number of these.
+    /// The last groups that were rebuilt: that of the n-th time is at n modulo the number of these.
     pub(super) rebuilt: [u32; RECENT],
     /// Number of pairs in these groups.
     pub(super) moved: u64,
-    /// Memory for building a group anew.
+    /// Memory for rebuilding a group.
     pub(super) scratch: Scratch,
 }
 
@@ -189,7 +189,7 @@ impl Index {
         }
     }
 
-    /// Whether the group of a place was not built anew since the place was found.
+    /// Whether the group of a place was not rebuilt since the place was found.
     #[inline]
     pub(super) fn is_current(&self, place: &Place) -> bool {
         let since = self.rebuilds.wrapping_sub(place.rebuilds);
@@ -199,7 +199,7 @@ impl Index {
     /// Prefetches the lines that the pairs in the first line of a place may move to, if both lines are full.
     #[inline]
     pub(super) fn prefetch_others(&self, place: &Place) {
-        // The lines of a group that was built anew since belong to others, and the group may have none.
+        // The lines of a group that was rebuilt since belong to others, and the group may have none.
         if !self.is_current(place) {
             return;
         }
@@ -224,7 +224,7 @@ impl Index {
         place.format = self.shape.format(group::depth(group));
         place.has_lines = count > 0;
         if count > 0 {
-            let chunk = choice::chunks(count)[choice::bucket(place.hash)];
+            let chunk = choice::chunk_of_bucket(count)[choice::bucket(place.hash)];
             let chunk = group::id(group, usize::from(chunk));
             let [first, second] = choice::lines(place.hash);
             place.lines[0] = Arena::<CHUNK_BYTES>::at(chunk, first);
@@ -281,7 +281,7 @@ impl Index {
     /// Inserts a pair, beside others that may have its hash.
     ///
     /// # Errors
-    /// `Memory` if the budget is exhausted; `Limit` if too many pairs crowd one place. Nothing is changed then.
+    /// `Memory` if the budget is exhausted; `Limit` if too many pairs crowd one place. No pair is changed then.
     #[inline]
     pub(super) fn insert(&mut self, place: &Place, value: u64) -> Result<()> {
         let is_done = self.is_current(place) && self.try_insert(place, value)?;

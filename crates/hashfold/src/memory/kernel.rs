@@ -2,7 +2,7 @@
 //! special machine instructions.
 
 use super::{
-    choice::{self, Chunks},
+    choice::{self, ChunkOfBucket},
     group::{CHUNK_LINES, Chunk},
     line::{self, Format, LOW, Line, Pair, SLOTS_MAX},
 };
@@ -59,9 +59,9 @@ pub(super) fn in_use(chunk: &Chunk) -> Masks {
     chunk.each_ref().map(|line| line::in_use(line) as u8)
 }
 
-/// Returns the slots in use whose pairs belong to the chunk `further` by the chunks of all buckets.
+/// Returns the slots in use whose pairs belong to the chunk `further` by the chunk of each bucket.
 #[inline]
-pub(super) fn leaving(format: Format, chunk: &Chunk, chunks: &Chunks, further: u8) -> Masks {
+pub(super) fn leaving(format: Format, chunk: &Chunk, chunks: &ChunkOfBucket, further: u8) -> Masks {
     let all = |format| chunk.each_ref().map(|line| leaving_line(format, line, chunks, further));
     match format {
         Format::Narrow => all(Format::Narrow),
@@ -71,7 +71,7 @@ pub(super) fn leaving(format: Format, chunk: &Chunk, chunks: &Chunks, further: u
 
 /// Does what [`leaving`] does for a line.
 #[inline(always)]
-fn leaving_line(format: Format, line: &Line, chunks: &Chunks, further: u8) -> u8 {
+fn leaving_line(format: Format, line: &Line, chunks: &ChunkOfBucket, further: u8) -> u8 {
     let belongs = |slot| chunks[choice::bucket(line::low(line, slot))] == further;
     let all = (0..format.slots()).fold(0, |mask, slot| mask | u8::from(belongs(slot)) << slot);
     all & line::in_use(line) as u8
@@ -504,7 +504,7 @@ mod x86 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::group::CHUNKS_MAX, *};
     use crate::key::{KeyHash, Seed};
 
     #[test]
@@ -596,6 +596,61 @@ mod tests {
                     &mut count,
                 );
                 assert_eq!(found[..count], expected, "{writing:?} {reading:?}");
+            }
+        }
+    }
+
+    /// Returns a chunk whose lines have each number of pairs in use, and arbitrary bytes in the other slots.
+    fn chunk(format: Format) -> Chunk {
+        let mut next = pairs(CHUNK_LINES as u64 * 5, format.hash_bits()).into_iter();
+        std::array::from_fn(|i| {
+            let mut line = [i as u8; 64];
+            line::set_meta(&mut line, 0);
+            for slot in (0..format.slots()).filter(|slot| i >> slot & 1 == 1) {
+                format.set(&mut line, slot, next.next().unwrap());
+            }
+            line
+        })
+    }
+
+    #[test]
+    fn all_instructions_gather_the_pairs_of_some_slots() {
+        for format in [Format::Narrow, Format::Wide] {
+            let chunk = chunk(format);
+            for some in [0, 0b10101, 0b01010, 0b11110] {
+                let masks = in_use(&chunk).map(|mask| mask & some);
+                let mut expected = Vec::new();
+                for (line, mask) in chunk.iter().zip(&masks) {
+                    let slots = (0..format.slots()).filter(|slot| mask >> slot & 1 == 1);
+                    expected.extend(slots.map(|slot| format.pair(line, slot, BASE)));
+                }
+                for instructions in LEVELS.map(|level| level.min(Instructions::in_use())) {
+                    let mut found = vec![Pair { hash: 0, value: 0 }; expected.len() + SLOTS_MAX];
+                    let mut count = 0;
+                    gather(instructions, format, &chunk, &masks, BASE, &mut found, &mut count);
+                    assert_eq!(found[..count], expected, "{instructions:?} {format:?} {some}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_pairs_of_a_further_chunk_leave_the_others() {
+        for format in [Format::Narrow, Format::Wide] {
+            let chunk = chunk(format);
+            for further in 1..CHUNKS_MAX as u8 {
+                let chunks = choice::chunk_of_bucket(usize::from(further) + 1);
+                let masks = leaving(format, &chunk, chunks, further);
+                for (line, mask) in chunk.iter().zip(masks) {
+                    for slot in 0..SLOTS_MAX {
+                        let is_used = line::in_use(line) >> slot & 1 == 1;
+                        let leaves = is_used && {
+                            let hash = format.pair(line, slot, BASE).hash;
+                            chunks[choice::bucket(hash)] == further
+                        };
+                        assert_eq!(mask >> slot & 1 == 1, leaves, "{format:?} {further} {slot}");
+                    }
+                }
             }
         }
     }

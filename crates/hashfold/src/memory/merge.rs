@@ -1,4 +1,4 @@
-//! Merging a group with the half that it was split from, once both have few pairs.
+//! Merging a group with the other half of the group that both were split from, once they have few pairs.
 
 use super::{
     group::{Group, REGION_BITS},
@@ -12,17 +12,19 @@ const CHUNKS_MERGED_MAX: usize = 2;
 type Numbered = (Group, u32, u64);
 
 impl Index {
-    /// Merges the group of a hash with its other half, and what results with its own, as long as they fit into few chunks.
-    /// While there is a snapshot, which knows groups by their ranges, nothing is merged.
+    /// Merges the group of a hash with its other half, and the result with its other half, and so on, while they fit into few
+    /// chunks; returns whether any did. While there is a snapshot, which knows groups by their ranges, nothing is merged.
     #[cold]
     #[inline(never)]
-    pub(super) fn merge(&mut self, hash: u64) {
-        if !self.snapshots.active.is_empty() {
-            return;
-        }
-        while let Some(halves) = self.halves(hash)
+    pub(super) fn merge(&mut self, hash: u64) -> bool {
+        let mut has_merged = false;
+        while self.snapshots.active.is_empty()
+            && let Some(halves) = self.halves(hash)
             && self.merge_halves(halves)
-        {}
+        {
+            has_merged = true;
+        }
+        has_merged
     }
 
     /// Returns the lower and the upper half of the group that the group of a hash was split from; `None` if there is no such

@@ -1,16 +1,16 @@
 //! Tables in RAM for very many keys, which grow without a pause.
 //!
 //! ```text
-//! hash ─8 bits→ region ─directory→ group ─18 bits→ one of up to 7 chunks ─17 bits→ two of its 32 lines of 4 or 5 slots
+//! hash ─8 bits→ region ─directory→ group ─last 48 bits→ one of up to 7 chunks, two of its 32 lines of 4 or 5 slots
 //! ```
 //!
 //! [`GroupTable`] maps 64-bit keys to numbers. [`AppendTable`] maps byte keys to values that grow: its index maps
 //! hashes to blocks of memory, each of which begins with the key.
 //!
 //! A table is divided into groups of up to a thousand keys, in the order of their hashes. A full group gets a further chunk,
-//! to which each of the others gives a part of its keys, or splits in two: never the whole table. A key is in one of two
-//! cache lines of its chunk. A removed key leaves nothing behind: groups shrink, and merge. Memory in which nothing is left
-//! is given back to the system, 64 KiB or 2 MiB at a time.
+//! which takes a part of the keys of each of its other chunks, or it splits in two; the whole table never grows at once. A key
+//! is in one of two cache lines of its chunk. A removed key leaves nothing behind: groups shrink, and merge. Memory in which
+//! nothing is left is given back to the system, 64 KiB or 2 MiB at a time.
 //!
 //! Groups are in the order of hashes, so a table is read in that order by sorting one group at a time; and it can be
 //! read as it was at one moment while writers go on, by copying the groups that change before they are read.

@@ -23,7 +23,7 @@ pub const SHARDS_MAX: usize = 1 << REGION_BITS;
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
     /// The seed that keys are hashed with, [`Seed::default`] by default. Choose a random one if keys come from strangers: who
-    /// knows the seed can choose keys whose hashes have the same first bits, which need more and more memory.
+    /// knows the seed can choose keys whose hashes have the same first or last bits, which need more and more memory.
     pub seed: Seed,
     /// Number of shards, a power of two up to [`SHARDS_MAX`]: parts with a lock each, by the first bits of hashes. A
     /// shard has one writer at a time, or many readers. Each reserves addresses, not memory, in pieces of 34 MiB: at least two

@@ -2,14 +2,14 @@
 
 use super::{arena::At, line::Format};
 
-/// Where the pairs of a hash are, or would be: two lines of a group. It is found again when the group was built anew since.
+/// Where the pairs of a hash are, or would be: two lines of a group. It is found again when the group was rebuilt since.
 ///
 /// It is written and read field by field: copied as a whole, it would be read in larger pieces than it was written in, for
 /// which a processor waits.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) hash: u64,
-    /// The number of groups that had been built anew.
+    /// The number of groups that had been rebuilt.
     pub(super) rebuilds: u64,
     pub(super) lines: [At; 2],
     pub(super) group: u32,

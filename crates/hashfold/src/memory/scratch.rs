@@ -1,4 +1,4 @@
-//! Memory for building groups anew, which is used again and again.
+//! Memory for rebuilding groups, which is used again and again.
 
 use super::{
     group::{CHUNK_LINES, CHUNKS_MAX, Chunk},
@@ -11,16 +11,17 @@ pub(super) const CHUNK_PAIRS_MAX: usize = CHUNK_LINES * SLOTS_MAX;
 /// Maximum number of pairs in a group.
 pub(super) const PAIRS_MAX: usize = CHUNKS_MAX * CHUNK_PAIRS_MAX;
 
-/// Memory for building groups anew.
+/// Memory for rebuilding groups.
 #[derive(Debug)]
 pub(super) struct Scratch {
     /// The pairs of the group.
     pub(super) pairs: Vec<Pair>,
     /// The pairs by their chunk.
     pub(super) sorted: Vec<Pair>,
-    /// Pairs that no line has a free slot for at first.
+    /// Pairs whose chosen line has no free slot.
     pub(super) left: Vec<Pair>,
-    /// The chunks of the new group, or of both parts of a group that splits.
+    /// The chunks of the new group, or of both halves of a group that splits; or the further chunk of a group that grows, as the
+    /// first one.
     pub(super) chunks: [Vec<Chunk>; 2],
 }
 

@@ -15,9 +15,9 @@ pub struct GroupStats {
     pub snapshot_bytes: u64,
     /// Number of groups.
     pub groups: u64,
-    /// Number of times that a group was built anew, to grow, to split, to shrink or to merge.
+    /// Number of times that a group was rebuilt: it grew, split, or shrank, or one of two groups that merged.
     pub rebuilds: u64,
-    /// Number of keys that moved when groups were built anew.
+    /// Number of keys that moved when groups were rebuilt.
     pub moved_keys: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct AppendStats {
     pub snapshot_bytes: u64,
     /// Number of groups.
     pub groups: u64,
-    /// Number of times that a group was built anew, to grow, to split, to shrink or to merge.
+    /// Number of times that a group was rebuilt: it grew, split, or shrank, or one of two groups that merged.
     pub rebuilds: u64,
 }
 

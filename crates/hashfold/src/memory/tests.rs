@@ -162,9 +162,7 @@ fn an_index_agrees_with_a_sorted_map() {
     }
 }
 
-/// Keys whose hashes begin with the same bits. Groups whose lines were found ahead are split before they are used, and all
-/// keys go to one half.
-/// Groups grow, split, and shrink at last.
+/// Groups grow, split, and shrink and merge at last.
 #[test]
 fn a_place_is_known_until_its_group_is_built_anew() {
     let mut index = index(&MemoryOptions::default(), Instructions::Portable);
@@ -197,6 +195,8 @@ fn a_place_is_known_until_its_group_is_built_anew() {
     assert!(known > 10_000 && unknown > 1000, "{known} {unknown}");
 }
 
+/// Keys whose hashes begin with the same bits. Groups whose lines were found ahead are split before they are used, and all
+/// keys go to one half.
 #[test]
 fn a_batch_of_crowded_keys_is_put_whole() {
     let numbers = SeededRandom::new(5);
@@ -257,6 +257,27 @@ fn a_budget_that_is_met_stops_inserts_and_loses_nothing() {
     assert!(table.get(count).is_none());
     drop(table);
     assert_eq!(budget.reserved(), 0);
+}
+
+/// All pairs are removed while there is a snapshot, so that no groups merge; they do when pairs are inserted again.
+#[test]
+fn groups_that_a_snapshot_kept_apart_merge_later() {
+    let numbers = SeededRandom::new(43);
+    let hashes: Vec<_> = (0..40_000).map(|_| hash(&numbers, 0)).collect();
+    let mut index = index(&MemoryOptions::default(), Instructions::V4);
+    hashes.iter().for_each(|hash| assert_eq!(index.put(&index.place(*hash), 1).unwrap(), None));
+    let (snapshot, groups) = (index.begin_snapshot().unwrap(), index.groups.units());
+    for hash in &hashes {
+        let found = index.find(&index.place(*hash), |_| true).unwrap();
+        index.remove(*hash, found).unwrap();
+    }
+    assert_eq!(units(&index), (0, 0, groups));
+    index.end_snapshot(snapshot);
+    for hash in &hashes[..100] {
+        index.put(&index.place(*hash), 2).unwrap();
+    }
+    assert!(index.groups.units() < groups / 2 && index.chunks.units() < 100, "{groups}");
+    assert!(hashes[..100].iter().all(|hash| index.first(&index.place(*hash)) == Some(2)));
 }
 
 /// A snapshot has the pairs of its moment, whatever is changed while it is read, also beside other snapshots.
