@@ -377,7 +377,7 @@ pub(crate) struct MemoryBench {
     #[arg(long, default_value = "5e6", value_parser = units::parse_count, value_name = "N")]
     pub(crate) chains: u64,
 
-    /// Part of its slots that a group of keys fills before it grows, 0.5 to 0.95
+    /// Part of its slots that a group of keys fills before it grows, 0.5 to 0.95; a full chunk lets it grow before
     #[arg(long, default_value_t = 0.87, value_name = "PART")]
     pub(crate) load: f64,
 
