@@ -50,8 +50,9 @@ impl<'a> Ahead<'a> {
         self.next_reached::<3>(index, reach)
     }
 
-    /// Returns the next place. At the start of each burst, it first does a step for each of the bursts that follow, the farthest one
-    /// first: it prefetches the entries of the directory, finds the groups, finds the lines, and, with three steps, calls `reach`.
+    /// Returns the next place. At the start of each burst, it first does a step for each of the bursts that follow, the
+    /// farthest one first: it prefetches the entries of the directory, finds the groups, finds the lines, and, with three
+    /// steps, calls `reach`.
     #[inline(always)]
     fn next_reached<const STEPS: usize>(
         &mut self,
