@@ -221,8 +221,8 @@ impl Index {
         self.rebuilt[self.rebuilds as usize % RECENT] = number;
     }
 
-    /// Places pairs into the fewest chunks in which all find a slot; returns the number of chunks, or `None` if one group
-    /// cannot hold them.
+    /// Places pairs into as many chunks as their number asks for, or into more, or else fewer, if they find no slots; returns the
+    /// number of chunks, or `None` if one group cannot hold them.
     pub(super) fn fit(
         &mut self,
         format: Format,
@@ -230,18 +230,22 @@ impl Index {
         chunks: &mut [Chunk],
     ) -> Option<usize> {
         let least = self.shape.chunks_for(format, pairs.len())?;
-        (least..=CHUNKS_MAX).find(|size| self.fill_all(format, pairs, &mut chunks[..*size]))
+        // Keys that were chosen for it may fit only into as many chunks as they come from.
+        let mut sizes = (least..=CHUNKS_MAX).chain((0..least).rev());
+        sizes.find(|size| self.fill_all(format, pairs, &mut chunks[..*size]))
     }
 
     /// Places pairs into chunks; returns `false` if one finds no slot.
     fn fill_all(&mut self, format: Format, pairs: &[Pair], chunks: &mut [Chunk]) -> bool {
         let ends = sort(pairs, chunks.len(), &mut self.scratch.sorted);
         let mut start = 0;
-        chunks.iter_mut().zip(ends).all(|(chunk, end)| {
+        let fits = chunks.iter_mut().zip(ends).all(|(chunk, end)| {
             let pairs = &self.scratch.sorted[start..end];
             start = end;
             fill(self.instructions, format, pairs, chunk, &mut self.scratch.left)
-        })
+        });
+        // Without chunks, there is room for no pair.
+        fits && start == pairs.len()
     }
 }
 

@@ -231,7 +231,7 @@ mod x86 {
     /// Does what [`super::gather`] does for narrow lines.
     ///
     /// # Panics
-    /// If the processor does not have the instructions, or these are none of those beside the portable ones.
+    /// If the processor does not have the instructions, or these are the portable ones.
     pub(super) fn gather(
         instructions: Instructions,
         chunk: &Chunk,
@@ -242,7 +242,7 @@ mod x86 {
     ) {
         assert!(instructions <= Instructions::in_use());
         match instructions {
-            Instructions::Portable => unreachable!("there are other instructions"),
+            Instructions::Portable => unreachable!("the caller has portable code"),
             // SAFETY: the processor has AVX2: `Instructions` are detected.
             Instructions::V3 => unsafe { gather_v3(chunk, masks, base, pairs, count) },
             // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
@@ -358,7 +358,7 @@ mod x86 {
     /// Does what [`super::pack`] does for narrow lines, if there is a pair.
     ///
     /// # Panics
-    /// If the processor does not have the instructions, or these are none of those beside the portable ones.
+    /// If the processor does not have the instructions, or these are the portable ones.
     pub(super) fn pack(
         instructions: Instructions,
         pairs: &[Pair],
@@ -367,7 +367,7 @@ mod x86 {
     ) {
         assert!(instructions <= Instructions::in_use());
         match instructions {
-            Instructions::Portable => unreachable!("there are other instructions"),
+            Instructions::Portable => unreachable!("the caller has portable code"),
             // SAFETY: the processor has AVX2: `Instructions` are detected.
             Instructions::V3 => unsafe { pack_v3(pairs, slots, lines) },
             // SAFETY: the processor has AVX-512 with VBMI, and BMI2: `Instructions` are detected.

@@ -18,7 +18,7 @@ use crate::{
     run::{Run, VecRun},
     work::{MemoryBudget, Random as _, SeededRandom, Watch},
 };
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// Returns a pseudorandom number below `limit`.
 fn below(numbers: &SeededRandom, limit: u64) -> u64 {
@@ -208,6 +208,45 @@ fn a_batch_of_crowded_keys_is_put_whole() {
         table.put_many(&pairs).unwrap();
         let got = keys.iter().map(|key| table.get(*key));
         assert!(got.eq((0..5000).map(Some)), "{shared} bits");
+    }
+}
+
+/// Hashes that have their last 30 bits in common are in the same two lines of each chunk: their groups split until few are
+/// left in each.
+#[test]
+fn hashes_with_the_same_last_bits_are_kept() {
+    let numbers = SeededRandom::new(6);
+    let mut index = index(&MemoryOptions::default(), Instructions::V4);
+    let hashes: Vec<_> = (0..5000).map(|_| hash(&numbers, 0) >> 30 << 30 | 77).collect();
+    for (value, hash) in hashes.iter().enumerate() {
+        index.put(&index.place(*hash), value as u64).unwrap();
+    }
+    let mut values = hashes.iter().map(|hash| index.first(&index.place(*hash)));
+    assert!(values.by_ref().eq((0..5000).map(Some)));
+    assert_eq!(pairs_of(&mut index).len(), 5000);
+}
+
+/// Inserts that the budget refuses, when a group would grow or split, leave all pairs as they are.
+#[test]
+fn an_insert_that_is_refused_changes_no_pair() {
+    let numbers = SeededRandom::new(7);
+    for kib in (512..1024).step_by(64) {
+        let budget = MemoryBudget::new(kib << 10);
+        let mut index =
+            index(&MemoryOptions { budget, ..MemoryOptions::default() }, Instructions::V4);
+        let (mut expected, mut refused) = (BTreeSet::new(), 0);
+        while refused < 100 {
+            let pair = Pair { hash: hash(&numbers, 0), value: refused };
+            match index.insert(&index.place(pair.hash), pair.value) {
+                Ok(()) => _ = expected.insert(pair),
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::Memory { .. }), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(expected.len() > 10_000, "{}", expected.len());
+        assert!(pairs_of(&mut index).into_iter().eq(expected));
     }
 }
 
