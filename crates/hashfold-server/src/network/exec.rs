@@ -509,6 +509,12 @@ impl Executed {
         }
         let (lookup, keys) = (parse(arguments)?, found.command.keys);
         let target = Target::of(&self.session, arguments, keys)?;
+        // It runs on its map, or keeps its result where clients change strings.
+        let runs_alone = target.map_of(lookup).is_some()
+            || !matches!(target.run(found.command.run), Run::Lookup(_));
+        if runs_alone && group.is_some() {
+            return Ok(false);
+        }
         let group = group.get_or_insert_with(|| Group::new(target.view.clone()));
         if !group.is_of(target.view.as_ref()) || group.keys() >= KEYS_AT_ONCE {
             return Ok(false);

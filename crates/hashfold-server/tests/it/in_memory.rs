@@ -119,6 +119,27 @@ fn the_other_commands_for_strings_work_too() {
     client.check("RANDOMKEY", "\"only\"");
 }
 
+/// Also after another lookup of the same transaction.
+#[test]
+fn a_sketch_keeps_its_count_when_it_is_counted() {
+    let home = Home::new();
+    let server = serve(&home, "");
+    let mut client = Client::of(&server);
+    for (key, is_in_transaction) in [("a", false), ("b", true)] {
+        client.check(&format!("PFADD {key} x y"), "1");
+        client.check(&format!("GETRANGE {key} 8 8"), r#""\0""#);
+        if is_in_transaction {
+            client.check("MULTI", "+OK");
+            client.check("GET none", "+QUEUED");
+            client.check(&format!("PFCOUNT {key}"), "+QUEUED");
+            client.check("EXEC", "[nil 2]");
+        } else {
+            client.check(&format!("PFCOUNT {key}"), "2");
+        }
+        client.check(&format!("GETRANGE {key} 8 8"), r#""\u{2}""#);
+    }
+}
+
 /// Returns the reply to `KEYS` that a `SCAN` of all keys has.
 fn client_keys(client: &mut Client) -> String {
     let reply = client.call("SCAN 0 COUNT 1000");

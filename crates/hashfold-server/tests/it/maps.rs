@@ -346,7 +346,12 @@ fn a_map_that_cannot_be_changed_says_why() {
     client.check("MULTI", "+OK");
     client.check("GET a", "+QUEUED");
     client.check("DEL a", "+QUEUED");
-    client.check("EXEC", &format!("[\"1\" {}]", refused("del")));
+    client.check("PEXPIRETIME b", "+QUEUED");
+    client.check("EXEC", &format!("[\"1\" {} 4102444800123]", refused("del")));
+    client.check("MULTI", "+OK");
+    client.check("GET b", "+QUEUED");
+    client.check("PEXPIRETIME b", "+QUEUED");
+    client.check("EXEC", "[\"2\" 4102444800123]");
     server.stop().unwrap();
     let error = home.start_file(&format!("cluster = 'emulated'\n{}", file(""))).unwrap_err();
     assert!(error.to_string().contains("maps are not served in a cluster"), "{error}");
