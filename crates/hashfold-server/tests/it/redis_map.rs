@@ -316,7 +316,11 @@ impl Sequence<'_> {
         let (one, other) = (key(), key());
         match self.below(12) {
             0..5 => {
-                let max = [3000, 400, 400, 6, 6, 6, 6, 6][self.below(8) as usize];
+                // Redis keeps the elements before the one at which it finds the damage; there is none before the first.
+                let max = match self.has_damaged(&one) {
+                    true => 2,
+                    false => [3000, 400, 400, 6, 6, 6, 6, 6][self.below(8) as usize],
+                };
                 let count = self.below(max);
                 let elements = (0..count).map(|_| self.below(1_000_000).to_string());
                 let words: Vec<String> =
@@ -335,6 +339,10 @@ impl Sequence<'_> {
             }
             _ => self.push(["GET", &one]),
         }
+    }
+
+    fn has_damaged(&self, sketch: &str) -> bool {
+        self.requests.iter().any(|words| words[..] == ["SETRANGE", sketch, "20", "damage"])
     }
 
     fn of_transaction(&mut self) {
