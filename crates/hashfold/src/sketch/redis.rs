@@ -263,7 +263,8 @@ impl RedisHll {
     }
 
     /// Returns the operations of a sparse sketch as text, in the form of `PFDEBUG DECODE`: `z:N` and `Z:N` are zeros in one and two
-    /// bytes, `v:V,N` registers with the value V. `None` if the sketch is dense.
+    /// bytes, `v:V,N` registers with the value V. If the second byte of the last one is missing, it counts as 0. `None` if the
+    /// sketch is dense.
     pub fn operations(&self) -> Option<String> {
         if self.is_dense() {
             return None;
@@ -276,6 +277,10 @@ impl RedisHll {
                 (Operation::Same(value, count), _) => format!("v:{value},{count}"),
             });
             rest = &rest[size..];
+        }
+        // Redis reads the byte behind the string.
+        if let Some((zeros, _)) = rest.first().and_then(|first| Operation::decode(&[*first, 0])) {
+            text.push(format!("Z:{}", zeros.parts().1));
         }
         Some(text.join(" "))
     }

@@ -454,3 +454,12 @@ fn damaged_strings_of_redis_are_errors() {
     assert!(string.to_hll().is_err(), "a register of 63");
     use_all(string);
 }
+
+#[test]
+fn an_operation_of_redis_that_is_cut_short_is_shown() {
+    let mut bytes = RedisHll::new().into_bytes();
+    bytes.pop();
+    let sketch = RedisHll::from_bytes(bytes).unwrap();
+    assert_eq!(sketch.operations().as_deref(), Some("Z:16129"));
+    assert!(sketch.registers().is_err());
+}
