@@ -14,10 +14,13 @@ use crate::{
     run::prefetch::prefetch,
     work::{Executor, MemoryBudget, Reserved},
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Number of lines in a segment.
 const SEGMENT_LINES: usize = SEGMENT_BYTES / LINE_BYTES;
+
+/// All segments but the first have large pages only.
+const _: () = assert!(LARGE_MIN <= SEGMENT_BYTES);
 
 /// Number of units that can be told apart, at most.
 pub(super) const UNITS_MAX: u32 = u32::MAX - 1;
@@ -45,7 +48,29 @@ pub(super) struct Arena<const UNIT: usize> {
     /// The executor of jobs that populate memory ahead.
     executor: Option<Arc<dyn Executor>>,
     /// Cloned by each of these jobs until it ends.
-    running: Arc<()>,
+    spare: Arc<Spare>,
+}
+
+/// The segment after the last one, which a job reserves: reserving takes as long as the populating of other memory, which is
+/// milliseconds, because the system locks the addresses of a process for both.
+#[derive(Debug, Default)]
+struct Spare(Mutex<Option<Segment>>);
+
+impl Spare {
+    /// Returns the segment, if there is one.
+    fn take(&self) -> Option<Segment> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Reserves a segment if there is none. Without addresses for it, the arena reports that when it needs them.
+    fn fill(&self) {
+        let is_filled = || self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if !is_filled() {
+            // Not under the lock, for which the arena would wait.
+            let segment = Segment::reserve(0).ok();
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = segment;
+        }
+    }
 }
 
 impl<const UNIT: usize> Arena<UNIT> {
@@ -60,8 +85,8 @@ impl<const UNIT: usize> Arena<UNIT> {
     ) -> Arena<UNIT> {
         let () = Self::CHECKED;
         let reserved = budget.reserve(0).expect("0 bytes are in every limit");
-        let (segments, steps, running) = (Vec::new(), Steps::new(), Arc::default());
-        Arena { segments, steps, units_max, reserved, executor, running }
+        let (segments, steps, spare) = (Vec::new(), Steps::new(), Arc::default());
+        Arena { segments, steps, units_max, reserved, executor, spare }
     }
 
     /// Returns the memory that the arena has, in bytes.
@@ -130,7 +155,7 @@ impl<const UNIT: usize> Arena<UNIT> {
 
     #[cold]
     fn give_steps_back(&mut self) {
-        if Arc::strong_count(&self.running) > 1 {
+        if Arc::strong_count(&self.spare) > 1 {
             // A job could make them resident again.
             self.steps.put_emptied();
             return;
@@ -195,8 +220,9 @@ impl<const UNIT: usize> Arena<UNIT> {
         self.reserved.resize(self.steps.resident() + len as u64)?;
         let (index, ..) = part_of(step);
         if index == self.segments.len() {
-            let large_from = LARGE_MIN.saturating_sub(index * SEGMENT_BYTES);
-            let segment = Segment::reserve(large_from).inspect_err(|_| self.set_reserved())?;
+            let large_from = if index == 0 { LARGE_MIN } else { 0 };
+            let segment = self.spare.take().map_or_else(|| Segment::reserve(large_from), Ok);
+            let segment = segment.inspect_err(|_| self.set_reserved())?;
             self.segments.push(segment);
         }
         Ok(step)
@@ -237,14 +263,23 @@ impl<const UNIT: usize> Arena<UNIT> {
             self.steps.enter(step);
         }
         if !parts.is_empty() {
-            let running = self.running.clone();
+            let (spare, is_needed) = (self.spare.clone(), self.needs_spare());
             // An error is not reported: these bytes count as populated, and become resident at their first access. If
             // there is no memory then, the system ends the process; without this job, `populate_step` returns an error.
             executor.spawn(Box::new(move || {
+                if is_needed {
+                    spare.fill();
+                }
                 parts.iter().for_each(|part| drop(part.populate()));
-                drop(running);
+                drop(spare);
             }));
         }
+    }
+
+    /// Whether the steps that become resident next are in the second half of the last segment.
+    fn needs_spare(&mut self) -> bool {
+        let (_, start, len) = part_of(self.steps.next());
+        start + len > SEGMENT_BYTES / 2 || start == 0
     }
 
     /// Returns the size of the step that becomes resident next, in bytes.
