@@ -253,6 +253,8 @@ fn the_memory_benchmark_prints_each_figure() {
         "memory.group.put.p99_us",
         "memory.group.put.p9999_us",
         "memory.group.put.max_ms",
+        "memory.group.put.max_cpu_ms",
+        "memory.group.put.waits",
         "memory.group.put.interval_ratio",
         "memory.group.bytes_per_key",
         "memory.group.rss_ratio",

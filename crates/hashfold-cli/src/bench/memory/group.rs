@@ -4,7 +4,7 @@ use super::{Intervals, MemoryBench, SHARDS, key, options, read, write_shards};
 use crate::{
     bench::{
         ensure,
-        measure::{Report, rss_bytes, thread_seconds},
+        measure::{Report, rss_bytes, thread_seconds, thread_waits},
         random::pick,
         times::Times,
     },
@@ -44,22 +44,27 @@ pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
 
 fn put(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
     let (keys, mut times, mut intervals) = (bench.keys, Times::new(), Intervals::default());
-    let mut pairs = Vec::new();
+    let (mut pairs, mut cpu_max) = (Vec::new(), 0.0_f64);
+    let waits = thread_waits();
     for start in (0..keys).step_by(BATCH as usize) {
         let end = keys.min(start + BATCH);
         pairs.clear();
         pairs.extend((start..end).map(|i| (key(i, bench.seed), i)));
-        let begun = Instant::now();
+        let (begun, cpu_begun) = (Instant::now(), thread_seconds());
         table.put_many(&pairs)?;
-        let time = begun.elapsed();
+        let (time, cpu) = (begun.elapsed(), thread_seconds() - cpu_begun);
         times.add(time);
+        cpu_max = cpu_max.max(cpu);
         intervals.add(time, end, keys);
     }
+    let waits = (thread_waits() - waits) as f64;
     let (seconds, ratio) = intervals.finish();
     report.add("memory.group.put_s", keys as f64 / seconds, "puts/s", keys, 0);
     report.add("memory.group.put.p99_us", times.quantile_us(0.99), "us", keys, 0);
     report.add("memory.group.put.p9999_us", times.quantile_us(0.9999), "us", keys, 0);
     report.add("memory.group.put.max_ms", times.max_ms(), "ms", keys, 0);
+    report.add("memory.group.put.max_cpu_ms", cpu_max * 1e3, "ms", keys, 0);
+    report.add("memory.group.put.waits", waits, "waits", keys, 0);
     report.add("memory.group.put.interval_ratio", ratio, "ratio", keys, 0);
     Ok(())
 }
