@@ -6,7 +6,7 @@ use super::{index::Index, place::Place};
 /// Number of hashes of a burst: their addresses are computed before any of them is prefetched. The prefetches then follow each
 /// other closely, so that several TLB misses overlap; with more instructions between them, the reorder buffer fills while the
 /// first one waits.
-const BURST: usize = 8;
+pub(super) const BURST: usize = 8;
 /// Number of places that are known at most: four bursts.
 const RING: usize = 4 * BURST;
 
@@ -36,16 +36,18 @@ impl<'a> Ahead<'a> {
     /// Does what [`Ahead::next`] does, and prefetches the lines that pairs may move to if both lines of a place are full.
     #[inline]
     pub(super) fn next_to_insert(&mut self, index: &Index) -> Option<(usize, &Place)> {
-        self.next_reached::<3>(index, |place| index.prefetch_others(place))
+        self.next_reached::<3>(index, |places| {
+            places.iter().for_each(|place| index.prefetch_others(place));
+        })
     }
 
-    /// Does what [`Ahead::next`] does; a while before a place is returned, when its lines have come, `reach` prefetches
-    /// what they lead to.
+    /// Does what [`Ahead::next`] does; a while before the places of a burst are returned, when their lines have come, `reach`
+    /// prefetches what these lead to.
     #[inline]
     pub(super) fn next_and_reach(
         &mut self,
         index: &Index,
-        reach: impl Fn(&Place),
+        reach: impl Fn(&[Place]),
     ) -> Option<(usize, &Place)> {
         self.next_reached::<3>(index, reach)
     }
@@ -57,7 +59,7 @@ impl<'a> Ahead<'a> {
     fn next_reached<const STEPS: usize>(
         &mut self,
         index: &Index,
-        reach: impl Fn(&Place),
+        reach: impl Fn(&[Place]),
     ) -> Option<(usize, &Place)> {
         let i = self.used;
         let (position, _) = *self.batch.get(i)?;
@@ -69,7 +71,7 @@ impl<'a> Ahead<'a> {
                 self.find_groups(index, start);
                 self.find_lines(index, start.wrapping_sub(BURST));
                 if STEPS == 3 {
-                    self.places(start.wrapping_sub(2 * BURST)).iter().for_each(&reach);
+                    reach(self.places(start.wrapping_sub(2 * BURST)));
                 }
             }
         }

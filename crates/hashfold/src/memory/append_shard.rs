@@ -3,7 +3,8 @@
 
 use super::{
     AppendStats, MemoryOptions,
-    ahead::Ahead,
+    ahead::{Ahead, BURST},
+    arena::At,
     index::{Found, Index},
     line::Pair,
     place::Place,
@@ -55,11 +56,7 @@ impl AppendShard {
     /// Returns the position and the place of the next hash of a batch, and prefetches the values of later ones.
     #[inline]
     pub(super) fn next<'a>(&self, ahead: &'a mut Ahead<'_>) -> Option<(usize, &'a Place)> {
-        ahead.next_and_reach(&self.index, |place| {
-            if let Some(value) = self.index.first(place) {
-                self.values.slabs.prefetch(Reference(value));
-            }
-        })
+        ahead.next_and_reach(&self.index, |places| self.prefetch_values(places, |_| ()))
     }
 
     /// Does what [`AppendShard::next`] does, and prefetches what changes of later keys need: their values, or of new keys, the
@@ -69,10 +66,26 @@ impl AppendShard {
         &self,
         ahead: &'a mut Ahead<'_>,
     ) -> Option<(usize, &'a Place)> {
-        ahead.next_and_reach(&self.index, |place| match self.index.first(place) {
-            Some(value) => self.values.slabs.prefetch(Reference(value)),
-            None => self.index.prefetch_others(place),
+        ahead.next_and_reach(&self.index, |places| {
+            self.prefetch_values(places, |place| self.index.prefetch_others(place));
         })
+    }
+
+    /// Prefetches the values of a burst of places, as fast one after the other as places are by [`Ahead`]; calls `absent` for
+    /// those of keys that are not there.
+    #[inline(always)]
+    fn prefetch_values(&self, places: &[Place], absent: impl Fn(&Place)) {
+        let (mut lines, mut count) = ([[At::FIRST; 2]; BURST], 0);
+        for place in places {
+            match self.index.first(place) {
+                Some(value) => {
+                    lines[count % BURST] = Slabs::ends(Reference(value));
+                    count += 1;
+                }
+                None => absent(place),
+            }
+        }
+        lines[..count].iter().for_each(|ends| self.values.slabs.prefetch(*ends));
     }
 
     /// Finds a key, whose hash has this place.

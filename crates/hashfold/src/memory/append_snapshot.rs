@@ -1,8 +1,12 @@
 //! The entries of an [`AppendTable`](super::AppendTable) at one moment, as a run.
 
 use super::{
-    append_shard::AppendShard, line::Pair, order, scratch::PAIRS_MAX, shards::Shards,
-    slabs::Reference,
+    append_shard::AppendShard,
+    line::Pair,
+    order,
+    scratch::PAIRS_MAX,
+    shards::Shards,
+    slabs::{Reference, Slabs},
 };
 use crate::{
     error::Result,
@@ -125,7 +129,8 @@ impl AppendRun {
         let shard = self.snapshot.shards.read(self.shard);
         let rest = &self.pairs[self.read..];
         let next = &rest[..rest.len().min(ENTRIES_MAX)];
-        next.iter().for_each(|pair| shard.values.slabs.prefetch(Reference(pair.value)));
+        let lines = next.iter().map(|pair| Slabs::ends(Reference(pair.value)));
+        lines.for_each(|lines| shard.values.slabs.prefetch(lines));
         for pair in next {
             let key_start = self.bytes.len();
             let key_len = shard.values.read(Reference(pair.value), &mut self.bytes);

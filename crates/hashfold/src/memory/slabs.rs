@@ -6,7 +6,7 @@
 //! memory is given back to the system when there is much of it.
 
 use super::{
-    arena::{Arena, crowded},
+    arena::{Arena, At, crowded},
     classes::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASSES, PAGE_BYTES, blocks, class_of, size},
     line::LINE_BYTES,
     steps::KEPT_PART,
@@ -389,16 +389,18 @@ impl Slabs {
         self.pages.copy(from_at, to_at, from.len());
     }
 
-    /// Prefetches the first line of a block and its last.
+    /// Returns the first line of a block and its last.
     #[inline]
-    pub(super) fn prefetch(&self, reference: Reference) {
+    pub(super) fn ends(reference: Reference) -> [At; 2] {
         let (page, offset) = (reference.page(), reference.offset());
         let line = |offset: usize| Arena::<PAGE_BYTES>::at(page, offset / LINE_BYTES);
-        let (first, last) = (line(offset), line(offset + reference.len().saturating_sub(1)));
-        self.pages.prefetch(first);
-        if last != first {
-            self.pages.prefetch(last);
-        }
+        [line(offset), line(offset + reference.len().saturating_sub(1))]
+    }
+
+    /// Prefetches these lines.
+    #[inline]
+    pub(super) fn prefetch(&self, lines: [At; 2]) {
+        lines.into_iter().for_each(|line| self.pages.prefetch(line));
     }
 
     /// Chooses pages with few blocks, which are to leave them: of those less full than `fill`, all but the first ones, on
