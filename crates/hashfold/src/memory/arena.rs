@@ -68,7 +68,11 @@ impl Spare {
         if !is_filled() {
             // Not under the lock, for which the arena would wait.
             let segment = Segment::reserve(0).ok();
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = segment;
+            let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let other = std::mem::replace(&mut *spare, segment);
+            drop(spare);
+            // Of another job.
+            drop(other);
         }
     }
 }
@@ -276,7 +280,7 @@ impl<const UNIT: usize> Arena<UNIT> {
         }
     }
 
-    /// Whether the steps that become resident next are in the second half of the last segment.
+    /// Whether the step that becomes resident next is in the second half of its segment, or begins a new one.
     fn needs_spare(&mut self) -> bool {
         let (_, start, len) = part_of(self.steps.next());
         start + len > SEGMENT_BYTES / 2 || start == 0
@@ -442,6 +446,27 @@ mod tests {
             // The unit of the first step that was freed last.
             assert_eq!((arena.units(), arena.allocate().unwrap()), (0, 63));
         }
+    }
+
+    /// A job reserves the next segment while the second half of the last one is populated; the arena takes that one.
+    #[test]
+    fn a_segment_is_reserved_before_it_is_needed() {
+        let executor: Arc<dyn Executor> = Arc::new(Threads::new(1));
+        let mut arena = Arena::<1024>::new(&MemoryBudget::unlimited(), Some(executor), UNITS_MAX);
+        let spare_after = |arena: &mut Arena<1024>, units: u64| {
+            while arena.units() < units {
+                arena.allocate().unwrap();
+            }
+            while Arc::strong_count(&arena.spare) > 1 {
+                std::thread::yield_now();
+            }
+            arena.spare.0.lock().unwrap().as_ref().map(|segment| segment.as_ptr())
+        };
+        assert_eq!(spare_after(&mut arena, 8 << 10), None);
+        let spare = spare_after(&mut arena, 24 << 10);
+        assert!(spare.is_some() && arena.segments.len() == 1);
+        spare_after(&mut arena, 40 << 10);
+        assert_eq!(spare, Some(arena.segments[1].as_ptr()));
     }
 
     /// Once a table has two steps of their size, a step is there before the one before it is full.
