@@ -67,6 +67,8 @@ fn displace(chunk: &mut Chunk, format: Format, roots: [usize; 2]) -> Option<usiz
 /// Finds pairs that can move one after the other, so that one of two full lines has a free slot; returns that line.
 #[cold]
 fn search(chunk: &mut Chunk, format: Format, roots: [usize; 2]) -> Option<usize> {
+    // Most of them are read, and where each leads to is known only then.
+    (0..CHUNK_LINES).for_each(|line| prefetch(&*chunk, line));
     let mut nodes = [Node::default(); CHUNK_LINES];
     let mut seen = [false; CHUNK_LINES];
     for (node, root) in roots.into_iter().enumerate() {

@@ -41,7 +41,7 @@ pub(super) fn fill(
 fn assign(format: Format, choices: &[Choice], slots: &mut Slots, mut leave: impl FnMut(usize)) {
     let part = choices.len() / PARTS;
     for i in 0..part {
-        let chosen: [u8; PARTS] =
+        let chosen: [usize; PARTS] =
             std::array::from_fn(|number| emptier(slots, choices[number * part + i]));
         for (number, line) in chosen.into_iter().enumerate() {
             let pair = number * part + i;
@@ -57,11 +57,12 @@ fn assign(format: Format, choices: &[Choice], slots: &mut Slots, mut leave: impl
     }
 }
 
-/// Returns the line with fewer pairs.
+/// Returns the line with fewer pairs. Not as a number of 8 bits, of which processors have no conditional move: that would be a
+/// branch, which is mispredicted every other time.
 #[inline(always)]
-fn emptier(slots: &Slots, [first, second]: Choice) -> u8 {
-    let is_first = slots.count(first) <= slots.count(second);
-    select_unpredictable(is_first, first, second)
+fn emptier(slots: &Slots, choice: Choice) -> usize {
+    let [first, second] = choice.map(usize::from);
+    select_unpredictable(slots.count(first) <= slots.count(second), first, second)
 }
 
 #[cfg(test)]

@@ -130,13 +130,13 @@ impl Index {
         pairs: &mut Vec<Pair>,
     ) -> ([Masks; CHUNKS_MAX], usize) {
         let format = self.shape.format(group.depth);
-        let (mut slots, further) = ([Masks::default(); CHUNKS_MAX], group.chunks as u8);
-        let (chunks, mut count) = (choice::chunk_of_bucket(group.chunks + 1), 0);
+        let (mut slots, mut count) = ([Masks::default(); CHUNKS_MAX], 0);
+        let leaving = choice::buckets_of_last(group.chunks + 1);
         // The pairs that are there stay: to clear them takes time.
         pairs.resize(pairs.len().max(group.count + SLOTS_MAX), Pair { hash: 0, value: 0 });
         for (i, masks) in slots.iter_mut().enumerate().take(group.chunks) {
             let chunk = self.chunk_ahead(group, i);
-            *masks = kernel::leaving(format, chunk, chunks, further);
+            *masks = kernel::of_buckets(self.instructions, format, chunk, leaving);
             kernel::gather(self.instructions, format, chunk, masks, hash, pairs, &mut count);
         }
         (slots, count)
@@ -251,8 +251,7 @@ impl Index {
 
 /// Writes pairs to `sorted` by their chunk, of `count` chunks; returns the end of each chunk.
 fn sort(pairs: &[Pair], count: usize, sorted: &mut [Pair]) -> [usize; CHUNKS_MAX] {
-    let chunks = choice::chunk_of_bucket(count);
-    let chunk = |pair: &Pair| usize::from(chunks[choice::bucket(pair.hash)]);
+    let chunk = |pair: &Pair| choice::chunk(count, pair.hash);
     let mut ends = [0; CHUNKS_MAX];
     pairs.iter().for_each(|pair| ends[chunk(pair)] += 1);
     let mut start = 0;

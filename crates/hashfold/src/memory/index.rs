@@ -224,8 +224,7 @@ impl Index {
         place.format = self.shape.format(group::depth(group));
         place.has_lines = count > 0;
         if count > 0 {
-            let chunk = choice::chunk_of_bucket(count)[choice::bucket(place.hash)];
-            let chunk = group::id(group, usize::from(chunk));
+            let chunk = group::id(group, choice::chunk(count, place.hash));
             let [first, second] = choice::lines(place.hash);
             place.lines[0] = Arena::<CHUNK_BYTES>::at(chunk, first);
             place.lines[1] = Arena::<CHUNK_BYTES>::at(chunk, second);

@@ -2,7 +2,7 @@
 //! special machine instructions.
 
 use super::{
-    choice::{self, ChunkOfBucket},
+    choice::{self, Buckets},
     group::{CHUNK_LINES, Chunk},
     line::{self, Format, LOW, Line, Pair, SLOTS_MAX},
 };
@@ -59,22 +59,33 @@ pub(super) fn in_use(chunk: &Chunk) -> Masks {
     chunk.each_ref().map(|line| line::in_use(line) as u8)
 }
 
-/// Returns the slots in use whose pairs belong to the chunk `further` by the chunk of each bucket.
+/// Returns the slots in use whose pairs are in these buckets.
 #[inline]
-pub(super) fn leaving(format: Format, chunk: &Chunk, chunks: &ChunkOfBucket, further: u8) -> Masks {
-    let all = |format| chunk.each_ref().map(|line| leaving_line(format, line, chunks, further));
-    match format {
-        Format::Narrow => all(Format::Narrow),
-        Format::Wide => all(Format::Wide),
+pub(super) fn of_buckets(
+    instructions: Instructions,
+    format: Format,
+    chunk: &Chunk,
+    buckets: &Buckets,
+) -> Masks {
+    match (format, instructions) {
+        #[cfg(target_arch = "x86_64")]
+        (Format::Narrow, Instructions::V3 | Instructions::V4) => {
+            x86::of_buckets(instructions, chunk, buckets)
+        }
+        // Two calls, which are compiled for a constant format each.
+        (Format::Narrow, _) => of_buckets_portable(Format::Narrow, chunk, buckets),
+        (Format::Wide, _) => of_buckets_portable(Format::Wide, chunk, buckets),
     }
 }
 
-/// Does what [`leaving`] does for a line.
+/// Does what [`of_buckets`] does, slot by slot.
 #[inline(always)]
-fn leaving_line(format: Format, line: &Line, chunks: &ChunkOfBucket, further: u8) -> u8 {
-    let belongs = |slot| chunks[choice::bucket(line::low(line, slot))] == further;
-    let all = (0..format.slots()).fold(0, |mask, slot| mask | u8::from(belongs(slot)) << slot);
-    all & line::in_use(line) as u8
+fn of_buckets_portable(format: Format, chunk: &Chunk, buckets: &Buckets) -> Masks {
+    chunk.each_ref().map(|line| {
+        let is_in = |slot| u8::from(choice::is_in(buckets, line::low(line, slot)));
+        let all = (0..format.slots()).fold(0, |mask, slot| mask | is_in(slot) << slot);
+        all & line::in_use(line) as u8
+    })
 }
 
 /// The two lines of its chunk that a pair may be in.
@@ -111,14 +122,14 @@ const _: () = assert!(CHUNK_LINES * SLOTS_MAX <= 256);
 impl Slots {
     /// Returns the number of pairs in a line.
     #[inline(always)]
-    pub(super) fn count(&self, line: u8) -> u8 {
-        self.counts[usize::from(line) % CHUNK_LINES]
+    pub(super) fn count(&self, line: usize) -> u8 {
+        self.counts[line % CHUNK_LINES]
     }
 
     /// Adds a pair to a line; returns `false`, and changes nothing, if the line is full.
     #[inline(always)]
-    pub(super) fn add(&mut self, format: Format, line: u8, pair: usize) -> bool {
-        let line = usize::from(line) % CHUNK_LINES;
+    pub(super) fn add(&mut self, format: Format, line: usize, pair: usize) -> bool {
+        let line = line % CHUNK_LINES;
         let slot = usize::from(self.counts[line]);
         if slot >= format.slots() {
             return false;
@@ -176,8 +187,8 @@ fn equal_portable(line: &Line, low: u64) -> u32 {
 #[allow(unsafe_code)]
 mod x86 {
     use super::{
-        Choice, Chunk, Format, Instructions, Line, Masks, Pair, SLOTS_MAX, Slots, choose_portable,
-        line,
+        Buckets, CHUNK_LINES, Choice, Chunk, Format, Instructions, Line, Masks, Pair, SLOTS_MAX,
+        Slots, choice, choose_portable, line,
     };
     use line::NARROW_HIGH;
     use std::arch::x86_64::*;
@@ -321,6 +332,71 @@ mod x86 {
             }
             *count += of_four + usize::from(mask >> 4 & 1);
         }
+    }
+
+    /// Does what [`super::of_buckets`] does for narrow lines.
+    ///
+    /// # Panics
+    /// If the processor does not have the instructions, or these are the portable ones.
+    pub(super) fn of_buckets(
+        instructions: Instructions,
+        chunk: &Chunk,
+        buckets: &Buckets,
+    ) -> Masks {
+        assert!(instructions <= Instructions::in_use());
+        match instructions {
+            Instructions::Portable => unreachable!("the caller has portable code"),
+            // SAFETY: the processor has AVX2: `Instructions` are detected.
+            Instructions::V3 | Instructions::V4 => unsafe { of_buckets_v3(chunk, buckets) },
+        }
+    }
+
+    /// Looks up the buckets of eight pairs at once: the first four of two lines, and the fifth of eight lines.
+    #[target_feature(enable = "avx2")]
+    fn of_buckets_v3(chunk: &Chunk, buckets: &Buckets) -> Masks {
+        let mut masks = [0; CHUNK_LINES];
+        let of_two = chunk.as_chunks::<2>().0.iter().zip(masks.as_chunks_mut::<2>().0);
+        for (lines, masks) in of_two {
+            let [first, second] = lines.each_ref().map(|line| {
+                let low = four_lanes::<0>(line);
+                _mm256_castsi256_ps(_mm256_xor_si256(low, _mm256_srli_epi64::<16>(low)))
+            });
+            // The first two pairs of both lines, and then the other two of both.
+            let folded = _mm256_shuffle_ps::<0b10_00_10_00>(first, second);
+            let found = are_in(buckets, _mm256_castps_si256(folded));
+            masks[0] = found & 3 | found >> 2 & 12;
+            masks[1] = found >> 2 & 3 | found >> 4 & 12;
+        }
+        let of_eight = chunk.as_chunks::<8>().0.iter().zip(masks.as_chunks_mut::<8>().0);
+        for (lines, masks) in of_eight {
+            let folded =
+                lines.each_ref().map(|line| choice::folded(line::low(line, SLOTS_MAX - 1)));
+            // SAFETY: 32 bytes are read, of an array of this size.
+            let found = are_in(buckets, unsafe { _mm256_loadu_si256(folded.as_ptr().cast()) });
+            for (i, (mask, line)) in masks.iter_mut().zip(lines).enumerate() {
+                *mask = (*mask | (found >> i & 1) << (SLOTS_MAX - 1)) & line::in_use(line) as u8;
+            }
+        }
+        masks
+    }
+
+    /// Whether the buckets of eight folded hashes are in a set, a bit each.
+    #[target_feature(enable = "avx2")]
+    fn are_in(buckets: &Buckets, folded: __m256i) -> u8 {
+        let mixed = _mm256_mullo_epi32(folded, _mm256_set1_epi32(choice::FACTOR as i32));
+        let bucket = _mm256_srli_epi32::<{ choice::AFTER_BUCKET as i32 }>(mixed);
+        let word = _mm256_srli_epi32::<5>(bucket);
+        let halves = buckets.as_chunks::<8>().0;
+        let of_half = |half: usize| {
+            // SAFETY: 32 bytes are read, of an array of this size.
+            let words = unsafe { _mm256_loadu_si256(halves[half].as_ptr().cast()) };
+            _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(words, word))
+        };
+        // The first bit of a mixed hash is that of the half.
+        let words = _mm256_blendv_ps(of_half(0), of_half(1), _mm256_castsi256_ps(mixed));
+        let bit = _mm256_and_si256(bucket, _mm256_set1_epi32(31));
+        let found = _mm256_srlv_epi32(_mm256_castps_si256(words), bit);
+        _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_slli_epi32::<31>(found))) as u8
     }
 
     /// Does what [`super::choose`] does; returns `false` if the instructions for it may not be used.
@@ -565,8 +641,8 @@ mod tests {
     fn all_instructions_read_what_all_have_written() {
         let all = pairs(100, Format::Narrow.hash_bits());
         let (mut slots, mut next) = (Slots::default(), 0);
-        for line in 0..CHUNK_LINES as u8 {
-            for _ in 0..line % (SLOTS_MAX as u8 + 1) {
+        for line in 0..CHUNK_LINES {
+            for _ in 0..line % (SLOTS_MAX + 1) {
                 assert!(slots.add(Format::Narrow, line, next));
                 next += 1;
             }
@@ -635,21 +711,19 @@ mod tests {
     }
 
     #[test]
-    fn the_pairs_of_a_further_chunk_leave_the_others() {
+    fn all_instructions_find_the_pairs_of_some_buckets() {
         for format in [Format::Narrow, Format::Wide] {
             let chunk = chunk(format);
-            for further in 1..CHUNKS_MAX as u8 {
-                let chunks = choice::chunk_of_bucket(usize::from(further) + 1);
-                let masks = leaving(format, &chunk, chunks, further);
-                for (line, mask) in chunk.iter().zip(masks) {
-                    for slot in 0..SLOTS_MAX {
-                        let is_used = line::in_use(line) >> slot & 1 == 1;
-                        let leaves = is_used && {
-                            let hash = format.pair(line, slot, BASE).hash;
-                            chunks[choice::bucket(hash)] == further
-                        };
-                        assert_eq!(mask >> slot & 1 == 1, leaves, "{format:?} {further} {slot}");
-                    }
+            for buckets in (1..=CHUNKS_MAX).map(choice::buckets_of_last) {
+                let of_line = |line| {
+                    let is_in = |slot| choice::is_in(buckets, format.pair(line, slot, BASE).hash);
+                    let slots = (0..format.slots()).filter(|slot| is_in(*slot));
+                    slots.fold(0, |mask, slot| mask | 1 << slot) & line::in_use(line) as u8
+                };
+                let expected = chunk.each_ref().map(of_line);
+                for instructions in LEVELS.map(|level| level.min(Instructions::in_use())) {
+                    let found = of_buckets(instructions, format, &chunk, buckets);
+                    assert_eq!(found, expected, "{instructions:?} {format:?}");
                 }
             }
         }
