@@ -47,7 +47,7 @@ impl<'a> Ahead<'a> {
     pub(super) fn next_and_reach(
         &mut self,
         index: &Index,
-        reach: impl Fn(&[Place]),
+        reach: impl Fn(&mut [Place]),
     ) -> Option<(usize, &Place)> {
         self.next_reached::<3>(index, reach)
     }
@@ -59,7 +59,7 @@ impl<'a> Ahead<'a> {
     fn next_reached<const STEPS: usize>(
         &mut self,
         index: &Index,
-        reach: impl Fn(&[Place]),
+        reach: impl Fn(&mut [Place]),
     ) -> Option<(usize, &Place)> {
         let i = self.used;
         let (position, _) = *self.batch.get(i)?;

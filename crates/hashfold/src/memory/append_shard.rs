@@ -74,10 +74,10 @@ impl AppendShard {
     /// Prefetches the values of a burst of places, as fast one after the other as places are by [`Ahead`]; calls `absent` for
     /// those of keys that are not there.
     #[inline(always)]
-    fn prefetch_values(&self, places: &[Place], absent: impl Fn(&Place)) {
+    fn prefetch_values(&self, places: &mut [Place], absent: impl Fn(&Place)) {
         let (mut lines, mut count) = ([[At::FIRST; 2]; BURST], 0);
         for place in places {
-            match self.index.first(place) {
+            match self.index.see_first(place) {
                 Some(value) => {
                     lines[count % BURST] = Slabs::ends(Reference(value));
                     count += 1;
@@ -85,7 +85,10 @@ impl AppendShard {
                 None => absent(place),
             }
         }
-        lines[..count].iter().for_each(|ends| self.values.slabs.prefetch(*ends));
+        let slabs = &self.values.slabs;
+        lines[..count].iter().for_each(|ends| slabs.prefetch(*ends));
+        // Not before the ends of others: those are on more pages, and their TLB misses overlap.
+        lines[..count].iter().for_each(|ends| slabs.prefetch_between(*ends));
     }
 
     /// Finds a key, whose hash has this place.

@@ -373,6 +373,12 @@ impl<const UNIT: usize> Arena<UNIT> {
             prefetch(segment.as_chunks::<LINE_BYTES>().0, at.line());
         }
     }
+
+    /// Prefetches the lines between two others, at most `most`.
+    #[inline]
+    pub(super) fn prefetch_between(&self, [first, last]: [At; 2], most: usize) {
+        (first.0 + 1..last.0).take(most).for_each(|line| self.prefetch(At(line)));
+    }
 }
 
 /// Where a line of an arena is: its number among the lines of all segments.

@@ -12,7 +12,7 @@ use super::{
     choice, displace,
     group::{self, CHUNK_BYTES, Chunk, REGION_BITS},
     kernel,
-    line::{self, Format, LINE_BYTES, Pair},
+    line::{self, Format, LINE_BYTES, LOW, Line, Pair},
     place::Place,
     scratch::Scratch,
     shape::Shape,
@@ -223,6 +223,7 @@ impl Index {
         place.rebuilds = self.rebuilds;
         place.format = self.shape.format(group::depth(group));
         place.has_lines = count > 0;
+        place.seen = 0;
         if count > 0 {
             let chunk = group::id(group, choice::chunk(count, place.hash));
             let [first, second] = choice::lines(place.hash);
@@ -246,23 +247,44 @@ impl Index {
         if !place.has_lines {
             return None;
         }
-        let (format, hash) = (place.format, place.hash);
         let both = [self.chunks.line(place.lines[0]), self.chunks.line(place.lines[1])];
+        if place.seen != 0
+            && let Some(found) = self.seen(place, both)
+            && accept(found.value)
+        {
+            return Some(found);
+        }
         // The slots of both lines, eight bits each.
-        let mut mask = kernel::equal(self.instructions, both, hash);
+        let mut mask = kernel::equal(self.instructions, both, place.hash);
         while mask != 0 {
-            let bit = mask.trailing_zeros() as usize;
+            let found = Self::pair_at(place, both, mask.trailing_zeros());
             mask &= mask - 1;
-            let (which, slot) = (bit / 8, bit % 8);
-            if format.is_of(both[which], slot, hash) {
-                let value = format.value(both[which], slot);
-                if accept(value) {
-                    let (line, slot) = (place.lines[which], slot as u8);
-                    return Some(Found { value, group: place.group, line, slot, format });
-                }
+            if let Some(found) = found.filter(|found| accept(found.value)) {
+                return Some(found);
             }
         }
         None
+    }
+
+    /// Returns the pair in the slot that was seen to have the hash of a place, if it still has.
+    #[inline(always)]
+    fn seen(&self, place: &Place, both: [&Line; 2]) -> Option<Found> {
+        let bit = place.seen.trailing_zeros();
+        let (line, slot) = (both[bit as usize / 8], bit as usize % 8);
+        let is_same =
+            line::in_use(line) >> slot & 1 == 1 && line::low(line, slot) == place.hash & LOW;
+        if is_same { Self::pair_at(place, both, bit) } else { None }
+    }
+
+    /// Returns the pair in a slot of two lines, whose last 48 bits are those of the hash of a place, if all bits are.
+    #[inline(always)]
+    fn pair_at(place: &Place, both: [&Line; 2], bit: u32) -> Option<Found> {
+        let (which, slot, format) = (bit as usize / 8, bit as usize % 8, place.format);
+        if !format.is_of(both[which], slot, place.hash) {
+            return None;
+        }
+        let (value, line) = (format.value(both[which], slot), place.lines[which]);
+        Some(Found { value, group: place.group, line, slot: slot as u8, format })
     }
 
     /// Replaces the value of a pair.
@@ -359,6 +381,18 @@ impl Index {
     #[inline]
     pub(super) fn first(&self, place: &Place) -> Option<u64> {
         self.find(place, |_| true).map(|found| found.value)
+    }
+
+    /// Returns the value of the first pair with the hash of a place that is found, whatever its key; finding it again
+    /// is faster then.
+    #[inline]
+    pub(super) fn see_first(&self, place: &mut Place) -> Option<u64> {
+        let found = self.find(place, |_| true)?;
+        if self.is_current(place) {
+            let which = u32::from(found.line != place.lines[0]);
+            place.seen = 1 << (8 * which + u32::from(found.slot));
+        }
+        Some(found.value)
     }
 
     /// Prepares the group of a place for a change: [`Index::replace`] in it does not fail then.

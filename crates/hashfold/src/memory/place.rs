@@ -16,6 +16,9 @@ pub(super) struct Place {
     pub(super) format: Format,
     /// Whether the group has lines.
     pub(super) has_lines: bool,
+    /// The slot that had the hash when it was looked for ahead, which is asked first, by its bit of
+    /// [`kernel::equal`](super::kernel::equal); 0 without such a slot.
+    pub(super) seen: u16,
 }
 
 impl Place {
@@ -25,6 +28,6 @@ impl Place {
         let (lines, format) = ([At::FIRST; 2], Format::Wide);
         // A number that no index comes near.
         let rebuilds = u64::MAX / 2;
-        Place { hash, rebuilds, lines, group: 0, format, has_lines: false }
+        Place { hash, rebuilds, lines, group: 0, format, has_lines: false, seen: 0 }
     }
 }

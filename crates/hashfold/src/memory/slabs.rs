@@ -26,6 +26,8 @@ const PAGES_MAX: u32 = 1 << 20;
 /// Bits of a reference that number a block on its page.
 const BLOCK_BITS: u32 = 12;
 const _: () = assert!(PAGE_BYTES / BLOCK_BYTES_MIN <= 1 << BLOCK_BITS);
+/// Maximum number of lines of a block that are prefetched beside its first and its last one.
+const BETWEEN_MAX: usize = 24;
 /// The class of pages in the pool.
 const NO_CLASS: u8 = u8::MAX;
 /// A page in the pool.
@@ -401,6 +403,12 @@ impl Slabs {
     #[inline]
     pub(super) fn prefetch(&self, lines: [At; 2]) {
         lines.into_iter().for_each(|line| self.pages.prefetch(line));
+    }
+
+    /// Prefetches the lines between the first one of a block and its last, but not all of a long block.
+    #[inline]
+    pub(super) fn prefetch_between(&self, ends: [At; 2]) {
+        self.pages.prefetch_between(ends, BETWEEN_MAX);
     }
 
     /// Chooses pages with few blocks, which are to leave them: of those less full than `fill`, all but the first ones, on

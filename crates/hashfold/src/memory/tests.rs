@@ -195,6 +195,40 @@ fn a_place_is_known_until_its_group_is_built_anew() {
     assert!(known > 10_000 && unknown > 1000, "{known} {unknown}");
 }
 
+/// Pairs whose slots were seen are moved and removed, and others come into their slots, before they are looked for.
+#[test]
+fn a_pair_is_found_after_its_slot_was_seen() {
+    let mut index = index(&MemoryOptions::default(), Instructions::in_use());
+    let numbers = SeededRandom::new(7);
+    let (mut hashes, mut places) = (Vec::new(), VecDeque::<Place>::new());
+    let (mut removed, mut moved) = (0, 0);
+    for step in 0..60_000 {
+        if step % 3 < 2 {
+            hashes.push(hash(&numbers, 0));
+            let place = index.place(hashes[hashes.len() - 1]);
+            index.insert(&place, step).unwrap();
+        } else {
+            let hash = hashes.swap_remove(below(&numbers, hashes.len() as u64) as usize);
+            let found = index.find(&index.place(hash), |_| true).unwrap();
+            index.remove(hash, found).unwrap();
+        }
+        let seen = hashes[below(&numbers, hashes.len() as u64) as usize];
+        let mut place = index.place(seen);
+        assert!(index.see_first(&mut place).is_some() && place.seen != 0);
+        places.push_front(place);
+        places.truncate(200);
+        for place in &places {
+            let mut now = index.place(place.hash);
+            let expected = index.see_first(&mut now);
+            assert_eq!(index.first(place), expected);
+            removed += u64::from(expected.is_none());
+            moved +=
+                u64::from(expected.is_some() && index.is_current(place) && place.seen != now.seen);
+        }
+    }
+    assert!(removed > 1000 && moved > 1000, "{removed} {moved}");
+}
+
 /// Keys whose hashes begin with the same bits. Groups whose lines were found ahead are split before they are used, and all
 /// keys go to one half.
 #[test]
