@@ -101,7 +101,7 @@ pub(super) fn is_in(buckets: &Buckets, hash: u64) -> bool {
     buckets[bucket / 32] >> (bucket % 32) & 1 == 1
 }
 
-/// What folded hashes are multiplied by: odd, so that all of their bits count.
+/// The factor that mixes folded hashes: odd, so that all of their bits count.
 pub(super) const FACTOR: u32 = 0x9E37_79B1;
 
 /// Number of bits after those of a bucket in a mixed hash.

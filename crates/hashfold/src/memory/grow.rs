@@ -5,7 +5,7 @@ use super::{
     arena::crowded,
     choice,
     fill::fill,
-    group::{self, CHUNKS_MAX, Chunk, DEPTH_MAX, Group, REGION_BITS},
+    group::{CHUNKS_MAX, Chunk, DEPTH_MAX, Group, REGION_BITS},
     index::{Index, RECENT, group_at},
     kernel::{self, Masks},
     line::{self, Format, Pair, SLOTS_MAX},
@@ -176,26 +176,14 @@ impl Index {
             return Err(crowded("number of keys with nearly equal hashes", crowded_half as u64));
         };
         self.chunks.ensure((low + high).saturating_sub(group.chunks))?;
+        self.directories.prepare(hash, group.depth)?;
         let upper = self.groups.allocate()?;
         self.release(&group);
         self.store(number, Group { chunks: low, count: counts[0], ..group }, &chunks[0])?;
         self.store(upper, Group { chunks: high, count: counts[1], ..group }, &chunks[1])?;
         let bit = 1 << (u64::BITS - REGION_BITS - group.depth);
-        self.lead(hash | bit, group.depth, upper);
+        self.directories.lead(hash | bit, group.depth, upper);
         Ok(())
-    }
-
-    /// Lets the directory lead to a group for the hashes that share `depth` bits with `hash` after those of the region.
-    pub(super) fn lead(&mut self, hash: u64, depth: u32, number: u32) {
-        let at = self.region(hash);
-        let region = &mut self.regions[at];
-        if depth > region.bits {
-            region.directory = region.directory.iter().flat_map(|group| [*group; 2]).collect();
-            region.bits += 1;
-        }
-        let (first, last) = group::range(hash, depth);
-        let entries = region.entry(first)..=region.entry(last);
-        region.directory[entries].fill(number);
     }
 
     /// Returns the chunks of a group to the arena, so that of those in one step, the first one is used first.

@@ -9,8 +9,10 @@
 use super::{
     MemoryOptions,
     arena::{Arena, At, UNITS_MAX},
-    choice, displace,
-    group::{self, CHUNK_BYTES, Chunk, REGION_BITS},
+    choice,
+    directory::Directories,
+    displace,
+    group::{self, CHUNK_BYTES, Chunk},
     kernel,
     line::{self, Format, LINE_BYTES, LOW, Line, Pair},
     place::Place,
@@ -28,29 +30,10 @@ pub(super) const BATCH: usize = 256;
 /// ahead.
 pub(super) const RECENT: usize = 4;
 
-/// A directory: the groups of the hashes that share their first [`REGION_BITS`] bits.
-#[derive(Debug)]
-pub(super) struct Region {
-    /// The group of each value of the next `bits` bits.
-    pub(super) directory: Vec<u32>,
-    pub(super) bits: u32,
-}
-
-impl Region {
-    /// Returns the entry of a hash in the directory.
-    #[inline(always)]
-    pub(super) fn entry(&self, hash: u64) -> usize {
-        // Two shifts: `bits` may be 0.
-        ((hash << REGION_BITS) >> 1 >> (u64::BITS - 1 - self.bits)) as usize
-    }
-}
-
 /// The regions of one shard.
 #[derive(Debug)]
 pub(super) struct Index {
-    pub(super) regions: Vec<Region>,
-    /// The number of the first region among all regions.
-    first_region: usize,
+    pub(super) directories: Directories,
     pub(super) groups: Arena<LINE_BYTES>,
     pub(super) chunks: Arena<CHUNK_BYTES>,
     pub(super) shape: Shape,
@@ -86,16 +69,14 @@ impl Index {
     pub(super) fn new(options: &MemoryOptions, regions: Range<usize>) -> Result<Index> {
         let executor = &options.executor;
         let mut groups = Arena::new(&options.budget, executor.clone(), UNITS_MAX);
-        let first_region = regions.start;
-        let mut directories = Vec::with_capacity(regions.len());
-        for _ in regions {
+        let mut first_groups = Vec::with_capacity(regions.len());
+        for _ in regions.clone() {
             let group = groups.allocate()?;
             group::Group::default().encode(groups.line_mut(group_at(group)));
-            directories.push(Region { directory: vec![group], bits: 0 });
+            first_groups.push(group);
         }
         Ok(Index {
-            regions: directories,
-            first_region,
+            directories: Directories::new(regions.start, &first_groups)?,
             groups,
             chunks: Arena::new(&options.budget, executor.clone(), UNITS_MAX),
             shape: Shape::new(options.load, options.wide_values),
@@ -116,37 +97,25 @@ impl Index {
 
     /// Returns the first and the last hash of the index.
     pub(super) fn range(&self) -> (u64, u64) {
-        let shift = u64::BITS - REGION_BITS;
-        let last = self.first_region + self.regions.len() - 1;
-        ((self.first_region as u64) << shift, (last as u64) << shift | u64::MAX >> REGION_BITS)
+        self.directories.range()
     }
 
     /// Returns the memory of the index in bytes: resident, or about to be.
     pub(super) fn bytes(&self) -> u64 {
-        let directory = |region: &Region| region.directory.capacity() * size_of::<u32>();
-        let directories: usize = self.regions.iter().map(directory).sum();
         let bytes = self.groups.bytes() + self.chunks.bytes() + self.snapshots.bytes();
-        bytes + (directories + self.scratch.bytes()) as u64
-    }
-
-    /// Returns the region of a hash.
-    #[inline]
-    pub(super) fn region(&self, hash: u64) -> usize {
-        (hash >> (u64::BITS - REGION_BITS)) as usize - self.first_region
+        bytes + (self.directories.bytes() + self.scratch.bytes()) as u64
     }
 
     /// Returns the group of a hash.
     #[inline]
     pub(super) fn group_of(&self, hash: u64) -> u32 {
-        let region = &self.regions[self.region(hash)];
-        region.directory[region.entry(hash)]
+        self.directories.group(hash)
     }
 
     /// Prefetches the entry of a hash in the directory.
     #[inline(always)]
     pub(super) fn prefetch_entry(&self, hash: u64) {
-        let region = &self.regions[self.region(hash)];
-        prefetch(&region.directory, region.entry(hash));
+        self.directories.prefetch(hash);
     }
 
     /// Returns the place of a hash.

@@ -65,7 +65,7 @@ impl Index {
             let stored =
                 self.store(low.1, Group { chunks: size, depth, count, ..low.0 }, &chunks[0]);
             debug_assert!(stored.is_ok(), "as many chunks were released");
-            self.lead(low.2, depth, low.1);
+            self.directories.lead(low.2, depth, low.1);
             self.chunks.give_back();
             self.groups.give_back();
         }

@@ -26,6 +26,7 @@ mod bits;
 mod choice;
 mod classes;
 mod copies;
+mod directory;
 mod displace;
 mod fill;
 mod group;

@@ -18,7 +18,10 @@ use crate::{
     run::{Run, VecRun},
     work::{MemoryBudget, Random as _, SeededRandom, Watch},
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    ops::Range,
+};
 
 /// Returns a pseudorandom number below `limit`.
 fn below(numbers: &SeededRandom, limit: u64) -> u64 {
@@ -38,8 +41,11 @@ fn pairs_of(index: &mut Index) -> Vec<Pair> {
     all
 }
 
+/// The regions of an index.
+const REGIONS: Range<usize> = 3..5;
+
 fn index(options: &MemoryOptions, instructions: Instructions) -> Index {
-    let mut index = Index::new(options, 3..5).unwrap();
+    let mut index = Index::new(options, REGIONS).unwrap();
     index.use_instructions(instructions);
     index
 }
@@ -71,7 +77,7 @@ fn groups_without_pairs_get_pairs_again() {
                 let found = index.find(&index.place(*hash), |_| true).unwrap();
                 index.remove(*hash, found).unwrap();
             }
-            assert_eq!(units(&index), (0, 0, index.regions.len() as u64));
+            assert_eq!(units(&index), (0, 0, REGIONS.len() as u64));
         }
     }
 }
@@ -147,7 +153,7 @@ fn check_index(options: &MemoryOptions, instructions: Instructions, crowd: u32, 
         let found = index.find(&index.place(*hash), |_| true).unwrap();
         index.remove(*hash, found).unwrap();
     }
-    assert_eq!(units(&index), (0, 0, index.regions.len() as u64));
+    assert_eq!(units(&index), (0, 0, REGIONS.len() as u64));
 }
 
 #[test]
