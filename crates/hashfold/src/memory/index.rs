@@ -218,7 +218,7 @@ impl Index {
         }
         let both = [self.chunks.line(place.lines[0]), self.chunks.line(place.lines[1])];
         if place.seen != 0
-            && let Some(found) = self.seen(place, both)
+            && let Some(found) = Self::seen(place, both)
             && accept(found.value)
         {
             return Some(found);
@@ -237,7 +237,7 @@ impl Index {
 
     /// Returns the pair in the slot that was seen to have the hash of a place, if it still has.
     #[inline(always)]
-    fn seen(&self, place: &Place, both: [&Line; 2]) -> Option<Found> {
+    fn seen(place: &Place, both: [&Line; 2]) -> Option<Found> {
         let bit = place.seen.trailing_zeros();
         let (line, slot) = (both[bit as usize / 8], bit as usize % 8);
         let is_same =
