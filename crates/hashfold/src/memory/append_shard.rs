@@ -56,7 +56,10 @@ impl AppendShard {
     /// Returns the position and the place of the next hash of a batch, and prefetches the values of later ones.
     #[inline]
     pub(super) fn next<'a>(&self, ahead: &'a mut Ahead<'_>) -> Option<(usize, &'a Place)> {
-        ahead.next_and_reach(&self.index, |places| self.prefetch_values(places, |_| ()))
+        ahead.next_and_reach(&self.index, |places| {
+            let ends = self.prefetch_ends(places, |_| ());
+            ends.for_each(|ends| self.values.slabs.prefetch_between(ends));
+        })
     }
 
     /// Does what [`AppendShard::next`] does, and prefetches what changes of later keys need: their values, or of new keys, the
@@ -67,14 +70,22 @@ impl AppendShard {
         ahead: &'a mut Ahead<'_>,
     ) -> Option<(usize, &'a Place)> {
         ahead.next_and_reach(&self.index, |places| {
-            self.prefetch_values(places, |place| self.index.prefetch_others(place));
+            let ends = self.prefetch_ends(places, |place| self.index.prefetch_others(place));
+            // A longer value seldom moves, and the lines in its middle are not touched otherwise.
+            let short = ends.filter(|ends| Slabs::is_short(*ends));
+            short.for_each(|ends| self.values.slabs.prefetch_between(ends));
         })
     }
 
-    /// Prefetches the values of a burst of places, as fast one after the other as places are by [`Ahead`]; calls `absent` for
-    /// those of keys that are not there.
+    /// Prefetches the first line and the last of each value of a burst of places, as fast one after the other as places are by
+    /// [`Ahead`], and returns them; calls `absent` for the places of keys that are not there. What is between is prefetched after
+    /// the ends of all: those are on more pages, and their TLB misses overlap.
     #[inline(always)]
-    fn prefetch_values(&self, places: &mut [Place], absent: impl Fn(&Place)) {
+    fn prefetch_ends(
+        &self,
+        places: &mut [Place],
+        absent: impl Fn(&Place),
+    ) -> impl Iterator<Item = [At; 2]> {
         let (mut lines, mut count) = ([[At::FIRST; 2]; BURST], 0);
         for place in places {
             match self.index.see_first(place) {
@@ -85,10 +96,8 @@ impl AppendShard {
                 None => absent(place),
             }
         }
-        let slabs = &self.values.slabs;
-        lines[..count].iter().for_each(|ends| slabs.prefetch(*ends));
-        // Not before the ends of others: those are on more pages, and their TLB misses overlap.
-        lines[..count].iter().for_each(|ends| slabs.prefetch_between(*ends));
+        lines[..count].iter().for_each(|ends| self.values.slabs.prefetch(*ends));
+        lines.into_iter().take(count)
     }
 
     /// Finds a key, whose hash has this place.

@@ -389,6 +389,12 @@ impl At {
     /// The first line.
     pub(super) const FIRST: At = At(0);
 
+    /// Returns the number of lines from this one to a later one.
+    #[inline]
+    pub(super) fn to(self, later: At) -> usize {
+        (later.0 - self.0) as usize
+    }
+
     /// Returns the number of its segment.
     #[inline]
     fn segment(self) -> usize {

@@ -18,7 +18,7 @@ const SECOND_BITS: u32 = 12;
 
 const _: () = assert!(CHUNK_LINES.is_power_of_two());
 
-/// Number of buckets.
+/// Number of buckets: a set of them fits in two registers of AVX2.
 const BUCKETS: usize = 1 << BUCKET_BITS;
 
 /// The chunk of each bucket, by the number of chunks.

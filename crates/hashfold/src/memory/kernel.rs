@@ -380,6 +380,9 @@ mod x86 {
         masks
     }
 
+    /// A set of buckets fits in two registers of eight words.
+    const _: () = assert!(size_of::<Buckets>() == 2 * size_of::<__m256i>());
+
     /// Whether the buckets of eight folded hashes are in a set, a bit each.
     #[target_feature(enable = "avx2")]
     fn are_in(buckets: &Buckets, folded: __m256i) -> u8 {

@@ -26,8 +26,8 @@ pub struct MemoryOptions {
     /// knows the seed can choose keys whose hashes have the same first or last bits, which need more and more memory.
     pub seed: Seed,
     /// Number of shards, a power of two up to [`SHARDS_MAX`]: parts with a lock each, by the first bits of hashes. A
-    /// shard has one writer at a time, or many readers. Each reserves addresses, not memory, in pieces of 34 MiB: at least two
-    /// of them, and four with values in blocks. Limits of addresses (`ulimit -v`), and a system that counts all addresses
+    /// shard has one writer at a time, or many readers. Each reserves addresses, not memory, in pieces of 34 MiB: at least
+    /// three of them, and four with values in blocks. Limits of addresses (`ulimit -v`), and a system that counts all addresses
     /// as memory (`vm.overcommit_memory=2`), count these. 16 by default.
     pub shards: usize,
     /// Maximum load factor, the part of its slots that a group fills before it grows: 0.5 to 0.95. A group also grows when one
@@ -37,7 +37,7 @@ pub struct MemoryOptions {
     /// default they have 48.
     pub wide_values: bool,
     /// The budget that memory is reserved in: groups, chunks, pages of blocks, and copies for snapshots.
-    /// Directories (at most 4 MiB for each of 256 parts of the hashes, if keys are chosen for that), lists of pages, lists of
+    /// Directories (at most 8 MiB for each of 256 parts of the hashes, if keys are chosen for that), lists of pages, lists of
     /// blocks that wait for a snapshot, and buffers are not reserved. Memory that is given back to the system is free in
     /// the budget; it comes in steps of 64 KiB to 2 MiB. A change that exceeds the budget fails with `Memory` and changes
     /// nothing. Unlimited by default.

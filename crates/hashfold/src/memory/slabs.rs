@@ -27,7 +27,7 @@ const PAGES_MAX: u32 = 1 << 20;
 const BLOCK_BITS: u32 = 12;
 const _: () = assert!(PAGE_BYTES / BLOCK_BYTES_MIN <= 1 << BLOCK_BITS);
 /// Maximum number of lines of a block that are prefetched beside its first and its last one.
-const BETWEEN_MAX: usize = 24;
+const BETWEEN_MAX: usize = 8;
 /// The class of pages in the pool.
 const NO_CLASS: u8 = u8::MAX;
 /// A page in the pool.
@@ -405,7 +405,14 @@ impl Slabs {
         lines.into_iter().for_each(|line| self.pages.prefetch(line));
     }
 
-    /// Prefetches the lines between the first one of a block and its last, but not all of a long block.
+    /// Whether [`Slabs::prefetch_between`] prefetches all lines between these.
+    #[inline]
+    pub(super) fn is_short(ends: [At; 2]) -> bool {
+        ends[0].to(ends[1]) <= BETWEEN_MAX + 1
+    }
+
+    /// Prefetches the lines between the first one of a block and its last; of a long block the first few, after which a processor
+    /// goes on by itself.
     #[inline]
     pub(super) fn prefetch_between(&self, ends: [At; 2]) {
         self.pages.prefetch_between(ends, BETWEEN_MAX);
