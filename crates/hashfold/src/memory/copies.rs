@@ -47,7 +47,7 @@ impl Index {
         } else {
             let group = Group::decode(self.groups.line(group_at(self.group_of(next))));
             self.gather(&group, next, pairs);
-            group.depth
+            group.division.depth
         };
         let ((first, last), end) = (group::range(next, depth), self.range().1);
         debug_assert_eq!(first, next);
@@ -70,7 +70,7 @@ impl Index {
         if group.epoch == self.snapshots.epoch {
             return Ok(());
         }
-        let (first, _) = group::range(hash, group.depth);
+        let (first, _) = group::range(hash, group.division.depth);
         let wants = |active: &&mut Active| {
             active.epoch > group.epoch && active.next.is_some_and(|next| next <= first)
         };
@@ -79,7 +79,7 @@ impl Index {
             let reserved = self.snapshots.budget.reserve(bytes as u64)?;
             let mut pairs = Vec::with_capacity(group.count + SLOTS_MAX);
             self.gather(&group, hash, &mut pairs);
-            let copy = Arc::new(Copy { depth: group.depth, pairs, _reserved: reserved });
+            let copy = Arc::new(Copy { depth: group.division.depth, pairs, _reserved: reserved });
             for active in self.snapshots.active.iter_mut().filter(wants) {
                 active.copies.insert(first, copy.clone());
             }

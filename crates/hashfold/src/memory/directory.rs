@@ -10,7 +10,10 @@
 //! that populates other memory. The place of the old one is not used again: all of these are smaller together than the
 //! directories.
 
-use super::group::{self, DEPTH_MAX, REGION_BITS};
+use super::{
+    division::{DEPTH_MAX, REGION_BITS},
+    group,
+};
 use crate::{
     error::Result,
     io::{SEGMENT_BYTES, Segment},

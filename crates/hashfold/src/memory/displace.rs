@@ -3,8 +3,7 @@
 
 use super::{
     choice,
-    group::{CHUNK_LINES, Chunk},
-    line::{self, Format, Pair},
+    line::{self, CHUNK_LINES, Chunk, Format, Pair},
 };
 use crate::run::prefetch::prefetch;
 use std::hint::select_unpredictable;

@@ -3,9 +3,8 @@
 
 use super::{
     displace,
-    group::{CHUNK_LINES, Chunk},
     kernel::{self, Choice, Slots},
-    line::{Format, Pair},
+    line::{CHUNK_LINES, Chunk, Format, Pair},
     scratch::CHUNK_PAIRS_MAX,
 };
 use crate::cpu::Instructions;

@@ -1,40 +1,34 @@
-//! The descriptor of a group, a line of 64 bytes: the group's size, its place, and its chunks.
+//! The descriptor of a group, a line of 64 bytes: the group's size, its chunks, and how they share its pairs.
 //!
 //! | offset | size | field  |                                                                  |
 //! |-------:|-----:|--------|------------------------------------------------------------------|
-//! |      0 |    1 | chunks | number of chunks, 0 to 7                                         |
+//! |      0 |    1 | chunks | number of chunks, 0 to 8                                         |
 //! |      1 |    1 | depth  | bits of a hash, after those of the region, that its hashes share |
 //! |      2 |    2 | count  | number of pairs                                                  |
 //! |      4 |    4 | epoch  | the last snapshot that has a copy of the group                   |
-//! |      8 |   28 | ids    | the chunks: 7 numbers of 4 bytes                                 |
-//! |     36 |   28 |        | not in use                                                       |
+//! |      8 |   32 | ids    | the chunks: 8 numbers of 4 bytes                                 |
+//! |     40 |    4 | lower  | a factor that divides its pairs among chunks                     |
+//! |     44 |    4 | upper  | the factor for its upper half                                    |
+//! |     48 |   16 |        | not in use                                                       |
 
-use super::line::{LINE_BYTES, Line};
-
-/// Maximum number of chunks in a group.
-pub(super) const CHUNKS_MAX: usize = 7;
-/// Number of lines in a chunk, a power of two.
-pub(super) const CHUNK_LINES: usize = 32;
-/// The lines of a chunk.
-pub(super) type Chunk = [Line; CHUNK_LINES];
-/// Size of a chunk in bytes.
-pub(super) const CHUNK_BYTES: usize = CHUNK_LINES * LINE_BYTES;
-
-/// Number of first bits of a hash that select a region.
-pub(super) const REGION_BITS: u32 = 8;
-/// Maximum depth of a group; a directory has at most 2^20 entries.
-pub(super) const DEPTH_MAX: u32 = 20;
+use super::{
+    division::{CHUNKS_MAX, Division, REGION_BITS},
+    line::{LINE_BYTES, Line},
+};
 
 const COUNT: usize = 2;
 const EPOCH: usize = 4;
 const IDS: usize = 8;
-const _: () = assert!(IDS + CHUNKS_MAX * 4 <= LINE_BYTES);
+const LOWER: usize = IDS + CHUNKS_MAX * 4;
+const UPPER: usize = LOWER + 4;
+const _: () = assert!(UPPER + 4 <= LINE_BYTES);
 
 /// A descriptor with its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) chunks: usize,
-    pub(super) depth: u32,
+    /// How its pairs are divided among them, and its depth.
+    pub(super) division: Division,
     pub(super) count: usize,
     pub(super) epoch: u32,
     pub(super) ids: [u32; CHUNKS_MAX],
@@ -44,16 +38,17 @@ impl Group {
     pub(super) fn decode(line: &Line) -> Group {
         let ids = std::array::from_fn(|chunk| id(line, chunk));
         let epoch = epoch(line);
-        Group { chunks: chunks(line), depth: depth(line), count: count(line), epoch, ids }
+        Group { chunks: chunks(line), division: division(line), count: count(line), epoch, ids }
     }
 
     pub(super) fn encode(&self, line: &mut Line) {
         line[0] = self.chunks as u8;
-        line[1] = self.depth as u8;
+        line[1] = self.division.depth as u8;
         set_count(line, self.count);
         set_epoch(line, self.epoch);
-        for (bytes, id) in line[IDS..].chunks_exact_mut(4).zip(self.ids) {
-            bytes.copy_from_slice(&id.to_le_bytes());
+        let numbers = self.ids.into_iter().chain([self.division.lower, self.division.upper]);
+        for (bytes, number) in line[IDS..].chunks_exact_mut(4).zip(numbers) {
+            bytes.copy_from_slice(&number.to_le_bytes());
         }
     }
 
@@ -71,6 +66,11 @@ pub(super) fn chunks(line: &Line) -> usize {
 #[inline]
 pub(super) fn depth(line: &Line) -> u32 {
     u32::from(line[1])
+}
+
+#[inline]
+pub(super) fn division(line: &Line) -> Division {
+    Division { lower: number(line, LOWER), upper: number(line, UPPER), depth: depth(line) }
 }
 
 #[inline]
@@ -111,12 +111,13 @@ pub(super) fn range(hash: u64, depth: u32) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::division::DEPTH_MAX, *};
 
     #[test]
     fn a_descriptor_has_its_fields() {
         let ids = std::array::from_fn(|i| u32::MAX - i as u32);
-        let group = Group { chunks: 7, depth: 20, count: 1120, epoch: u32::MAX, ids };
+        let division = Division { lower: 1 << 31, upper: u32::MAX, depth: DEPTH_MAX };
+        let group = Group { chunks: 8, division, count: 1280, epoch: u32::MAX, ids };
         let mut line = [0; LINE_BYTES];
         group.encode(&mut line);
         assert_eq!(Group::decode(&line), group);

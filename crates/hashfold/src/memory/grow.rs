@@ -1,19 +1,30 @@
-//! Rebuilding a group: with a further chunk, split in two, or smaller. Pairs are placed into lines in a buffer that fits
-//! in the first cache, which are then copied to their chunks. Until they are placed, nothing is changed.
+//! Changing the chunks of a group: it gets a further one, splits in two, or shrinks. Pairs that move are placed into lines in a
+//! buffer that fits in the first cache, which are then copied to their chunks. Until they are placed, nothing is changed.
 
 use super::{
     arena::crowded,
-    choice,
+    division::{CHUNKS_MAX, DEPTH_MAX, Division, HALF},
     fill::fill,
-    group::{CHUNKS_MAX, Chunk, DEPTH_MAX, Group, REGION_BITS},
+    group::Group,
     index::{Index, RECENT, group_at},
     kernel::{self, Masks},
-    line::{self, Format, Pair, SLOTS_MAX},
+    line::{self, Chunk, Format, Pair, SLOTS_MAX},
+    scratch::EMPTY,
 };
 use crate::error::Result;
 
 /// Number of chunks that are prefetched ahead of the one that is read.
 const AHEAD: usize = 2;
+
+/// A group that was built of a part of the pairs of another one, and is not stored yet.
+struct Built {
+    division: Division,
+    /// A hash in its range.
+    hash: u64,
+    count: usize,
+    /// Number of chunks.
+    chunks: usize,
+}
 
 impl Index {
     /// Lets the group of `hash` grow by a chunk, or splits it; one without chunks is merged with another if both have few pairs.
@@ -34,11 +45,7 @@ impl Index {
             _ => self.extend(number, group, hash, &mut pairs),
         };
         let grown = match extended {
-            Ok(false) => {
-                pairs.clear();
-                self.gather(&group, hash, &mut pairs);
-                self.split(number, group, hash, &mut pairs)
-            }
+            Ok(false) => self.split(number, group, hash, &mut pairs),
             extended => extended.map(drop),
         };
         self.scratch.pairs = pairs;
@@ -57,11 +64,11 @@ impl Index {
         pairs.clear();
         self.gather(&group, hash, &mut pairs);
         let mut chunks = std::mem::take(&mut self.scratch.chunks);
-        let size = self.fit(self.shape.format(group.depth), &pairs, &mut chunks[0]);
+        let size = self.fit(group.division, &pairs, &mut chunks);
         if let Some(size) = size.filter(|size| *size < group.chunks) {
             self.release(&group);
             let smaller = Group { chunks: size, count: pairs.len(), ..group };
-            let stored = self.store(number, smaller, &chunks[0]);
+            let stored = self.store(number, smaller, &chunks);
             debug_assert!(stored.is_ok(), "more chunks were released");
             self.chunks.give_back();
         }
@@ -73,7 +80,7 @@ impl Index {
     pub(super) fn gather(&self, group: &Group, hash: u64, pairs: &mut Vec<Pair>) {
         let mut count = pairs.len();
         pairs.resize(count + group.count + SLOTS_MAX, Pair { hash: 0, value: 0 });
-        let format = self.shape.format(group.depth);
+        let format = self.shape.format(group.division.depth);
         for i in 0..group.chunks {
             let chunk = self.chunk_ahead(group, i);
             let masks = kernel::in_use(chunk);
@@ -99,15 +106,14 @@ impl Index {
         hash: u64,
         pairs: &mut Vec<Pair>,
     ) -> Result<bool> {
-        let format = self.shape.format(group.depth);
+        let format = self.shape.format(group.division.depth);
         let (moving, count) = self.collect_leaving(&group, hash, pairs);
         let pairs = &pairs[..count];
         let mut chunks = std::mem::take(&mut self.scratch.chunks);
-        let fits =
-            fill(self.instructions, format, pairs, &mut chunks[0][0], &mut self.scratch.left);
+        let fits = fill(self.instructions, format, pairs, &mut chunks[0], &mut self.scratch.left);
         let added = if fits { self.chunks.allocate().map(Some) } else { Ok(None) };
         if let Ok(Some(id)) = added {
-            *self.chunk_mut(id) = chunks[0][0];
+            *self.chunk_mut(id) = chunks[0];
             for (id, masks) in group.ids().iter().zip(&moving) {
                 let lines = self.chunk_mut(*id).iter_mut();
                 lines.zip(masks).for_each(|(line, mask)| line::remove_all(line, *mask));
@@ -129,60 +135,125 @@ impl Index {
         hash: u64,
         pairs: &mut Vec<Pair>,
     ) -> ([Masks; CHUNKS_MAX], usize) {
-        let format = self.shape.format(group.depth);
+        let format = self.shape.format(group.division.depth);
         let (mut slots, mut count) = ([Masks::default(); CHUNKS_MAX], 0);
-        let leaving = choice::buckets_of_last(group.chunks + 1);
+        let leaving = group.division.of_last(group.chunks + 1);
         // The pairs that are there stay: to clear them takes time.
         pairs.resize(pairs.len().max(group.count + SLOTS_MAX), Pair { hash: 0, value: 0 });
         for (i, masks) in slots.iter_mut().enumerate().take(group.chunks) {
             let chunk = self.chunk_ahead(group, i);
-            *masks = kernel::of_buckets(self.instructions, format, chunk, leaving);
-            kernel::gather(self.instructions, format, chunk, masks, hash, pairs, &mut count);
+            *masks = kernel::of_part(self.instructions, format, chunk, &leaving);
+            kernel::gather_few(format, chunk, masks, hash, pairs, &mut count);
         }
         (slots, count)
     }
 
-    /// Splits a group by the next bit of its hashes.
-    fn split(&mut self, number: u32, group: Group, hash: u64, pairs: &mut [Pair]) -> Result<()> {
-        let depth = group.depth + 1;
-        if depth > DEPTH_MAX {
-            return Err(crowded("number of keys with nearly equal hashes", pairs.len() as u64));
+    /// Splits a group by the next bit of its hashes. `pairs` is memory for them.
+    fn split(&mut self, number: u32, group: Group, hash: u64, pairs: &mut Vec<Pair>) -> Result<()> {
+        if group.division.depth == DEPTH_MAX {
+            return Err(crowded("number of keys with nearly equal hashes", group.count as u64));
         }
-        let bit = 1 << (u64::BITS - REGION_BITS - depth);
-        let middle = partition(pairs, bit);
-        let (low, high) = pairs.split_at(middle);
-        let format = self.shape.format(depth);
+        if self.is_divided(&group) {
+            return self.hand_over(number, &group, hash);
+        }
+        pairs.clear();
+        self.gather(&group, hash, pairs);
         let mut chunks = std::mem::take(&mut self.scratch.chunks);
-        let sizes = [self.fit(format, low, &mut chunks[0]), self.fit(format, high, &mut chunks[1])];
-        let counts = [low.len(), high.len()];
-        let group = Group { depth, ..group };
-        let done = self.store_halves(number, group, hash, counts, sizes, &chunks);
+        let built = self.build_halves(&group, hash, pairs, &mut chunks);
+        let done = built.and_then(|parts| self.store_parts(number, &group, &parts, &chunks));
         self.scratch.chunks = chunks;
         done
     }
 
-    /// Replaces a group by its two halves, which have these numbers of pairs and of chunks.
-    fn store_halves(
+    /// Whether each half of a group has chunks of its own, in the format that they have after it splits. Groups of few pairs
+    /// are left out: their halves need fewer chunks.
+    fn is_divided(&self, group: &Group) -> bool {
+        let depth = group.division.depth;
+        let format = self.shape.format(depth);
+        group.chunks == CHUNKS_MAX
+            && group.count > self.shape.limit(format, CHUNKS_MAX - 1)
+            && format == self.shape.format(depth + 1)
+    }
+
+    /// Splits a group each half of which has chunks of its own: a new group gets those of the upper one, and no pair moves.
+    fn hand_over(&mut self, number: u32, group: &Group, hash: u64) -> Result<()> {
+        let depth = group.division.depth + 1;
+        self.directories.prepare(hash, depth)?;
+        let upper = self.groups.allocate()?;
+        let half = |which: usize| {
+            let mut ids = [0; CHUNKS_MAX];
+            ids[..HALF].copy_from_slice(&group.ids[which * HALF..][..HALF]);
+            Group { chunks: HALF, division: group.division.halves()[which], ids, ..*group }
+        };
+        let [low, high] = [half(0), half(1)];
+        let count = self.count_pairs(&low);
+        self.set_group(number, &Group { count, ..low });
+        self.set_group(upper, &Group { count: group.count - count, ..high });
+        self.directories.lead(hash | 1 << group.division.next_bit(), depth, upper);
+        Ok(())
+    }
+
+    /// Counts the pairs in the chunks of a group.
+    fn count_pairs(&self, group: &Group) -> usize {
+        let in_chunk = |i| kernel::count(&kernel::in_use(self.chunk_ahead(group, i)));
+        (0..group.chunks).map(in_chunk).sum()
+    }
+
+    /// Places the pairs of each half of a group into chunks, one part after the other; and if those of a half find no slots,
+    /// those of each half of it, and so on.
+    fn build_halves(
+        &mut self,
+        group: &Group,
+        hash: u64,
+        pairs: &mut [Pair],
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<Vec<Built>> {
+        let (mut parts, mut end) = (Vec::with_capacity(2), 0);
+        let mut to_split = vec![(group.division, hash, pairs)];
+        while let Some((division, hash, pairs)) = to_split.pop() {
+            if division.depth == DEPTH_MAX {
+                return Err(crowded("number of keys with nearly equal hashes", pairs.len() as u64));
+            }
+            let bit = 1 << division.next_bit();
+            let middle = partition(pairs, bit);
+            let halves = <[&mut [Pair]; 2]>::from(pairs.split_at_mut(middle));
+            let hashes = [hash & !bit, hash | bit];
+            for ((division, hash), pairs) in division.halves().into_iter().zip(hashes).zip(halves) {
+                chunks.resize(chunks.len().max(end + CHUNKS_MAX), EMPTY);
+                let Some(size) = self.fit(division, pairs, &mut chunks[end..]) else {
+                    to_split.push((division, hash, pairs));
+                    continue;
+                };
+                end += size;
+                parts.push(Built { division, hash, count: pairs.len(), chunks: size });
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Replaces a group by its parts, whose chunks are one after the other.
+    fn store_parts(
         &mut self,
         number: u32,
-        group: Group,
-        hash: u64,
-        counts: [usize; 2],
-        sizes: [Option<usize>; 2],
-        chunks: &[Vec<Chunk>; 2],
+        group: &Group,
+        parts: &[Built],
+        mut chunks: &[Chunk],
     ) -> Result<()> {
-        let [Some(low), Some(high)] = sizes else {
-            let crowded_half = counts[usize::from(sizes[0].is_some())];
-            return Err(crowded("number of keys with nearly equal hashes", crowded_half as u64));
-        };
-        self.chunks.ensure((low + high).saturating_sub(group.chunks))?;
-        self.directories.prepare(hash, group.depth)?;
-        let upper = self.groups.allocate()?;
-        self.release(&group);
-        self.store(number, Group { chunks: low, count: counts[0], ..group }, &chunks[0])?;
-        self.store(upper, Group { chunks: high, count: counts[1], ..group }, &chunks[1])?;
-        let bit = 1 << (u64::BITS - REGION_BITS - group.depth);
-        self.directories.lead(hash | bit, group.depth, upper);
+        let size: usize = parts.iter().map(|part| part.chunks).sum();
+        self.chunks.ensure(size.saturating_sub(group.chunks))?;
+        self.groups.ensure(parts.len() - 1)?;
+        for part in parts {
+            self.directories.prepare(part.hash, part.division.depth)?;
+        }
+        self.release(group);
+        for (i, part) in parts.iter().enumerate() {
+            let number = if i == 0 { number } else { self.groups.allocate()? };
+            let (of_part, rest) = chunks.split_at(part.chunks);
+            let Built { division, count, chunks: size, .. } = *part;
+            self.store(number, Group { chunks: size, division, count, ..*group }, of_part)?;
+            self.directories.lead(part.hash, division.depth, number);
+            chunks = rest;
+        }
         Ok(())
     }
 
@@ -209,23 +280,29 @@ impl Index {
         self.rebuilt[self.rebuilds as usize % RECENT] = number;
     }
 
-    /// Places pairs into as many chunks as their number asks for, or into more, or else fewer, if they find no slots; returns the
-    /// number of chunks, or `None` if one group cannot hold them.
+    /// Places the pairs of a group into as many chunks as their number asks for, or into more, or else fewer, if they find no slots; returns the number of chunks, or `None` if one group cannot hold them.
     pub(super) fn fit(
         &mut self,
-        format: Format,
+        division: Division,
         pairs: &[Pair],
         chunks: &mut [Chunk],
     ) -> Option<usize> {
+        let format = self.shape.format(division.depth);
         let least = self.shape.chunks_for(format, pairs.len())?;
         // Keys that were chosen for it may fit only into as many chunks as they come from.
         let mut sizes = (least..=CHUNKS_MAX).chain((0..least).rev());
-        sizes.find(|size| self.fill_all(format, pairs, &mut chunks[..*size]))
+        sizes.find(|size| self.fill_all(format, division, pairs, &mut chunks[..*size]))
     }
 
     /// Places pairs into chunks; returns `false` if one finds no slot.
-    fn fill_all(&mut self, format: Format, pairs: &[Pair], chunks: &mut [Chunk]) -> bool {
-        let ends = sort(pairs, chunks.len(), &mut self.scratch.sorted);
+    fn fill_all(
+        &mut self,
+        format: Format,
+        division: Division,
+        pairs: &[Pair],
+        chunks: &mut [Chunk],
+    ) -> bool {
+        let ends = sort(division, pairs, chunks.len(), &mut self.scratch.sorted);
         let mut start = 0;
         let fits = chunks.iter_mut().zip(ends).all(|(chunk, end)| {
             let pairs = &self.scratch.sorted[start..end];
@@ -238,8 +315,13 @@ impl Index {
 }
 
 /// Writes pairs to `sorted` by their chunk, of `count` chunks; returns the end of each chunk.
-fn sort(pairs: &[Pair], count: usize, sorted: &mut [Pair]) -> [usize; CHUNKS_MAX] {
-    let chunk = |pair: &Pair| choice::chunk(count, pair.hash);
+fn sort(
+    division: Division,
+    pairs: &[Pair],
+    count: usize,
+    sorted: &mut [Pair],
+) -> [usize; CHUNKS_MAX] {
+    let chunk = |pair: &Pair| division.chunk(count, pair.hash);
     let mut ends = [0; CHUNKS_MAX];
     pairs.iter().for_each(|pair| ends[chunk(pair)] += 1);
     let mut start = 0;

@@ -11,10 +11,8 @@ use super::{
     arena::{Arena, At, UNITS_MAX},
     choice,
     directory::Directories,
-    displace,
-    group::{self, CHUNK_BYTES, Chunk},
-    kernel,
-    line::{self, Format, LINE_BYTES, LOW, Line, Pair},
+    displace, group, kernel,
+    line::{self, CHUNK_BYTES, Chunk, Format, LINE_BYTES, LOW, Line, Pair},
     place::Place,
     scratch::Scratch,
     shape::Shape,
@@ -188,13 +186,14 @@ impl Index {
     #[inline(always)]
     fn set_lines(&self, place: &mut Place) {
         let group = self.groups.line(group_at(place.group));
-        let count = group::chunks(group);
+        let (count, division) = (group::chunks(group), group::division(group));
         place.rebuilds = self.rebuilds;
-        place.format = self.shape.format(group::depth(group));
+        place.format = self.shape.format(division.depth);
         place.has_lines = count > 0;
         place.seen = 0;
         if count > 0 {
-            let chunk = group::id(group, choice::chunk(count, place.hash));
+            let chunk = division.chunk(count, place.hash);
+            let chunk = group::id(group, chunk);
             let [first, second] = choice::lines(place.hash);
             place.lines[0] = Arena::<CHUNK_BYTES>::at(chunk, first);
             place.lines[1] = Arena::<CHUNK_BYTES>::at(chunk, second);
@@ -393,7 +392,7 @@ impl Index {
         pairs.clear();
         let group = group::Group::decode(self.groups.line(group_at(self.group_of(hash))));
         self.gather(&group, hash, pairs);
-        group::range(hash, group.depth).1
+        group::range(hash, group.division.depth).1
     }
 }
 

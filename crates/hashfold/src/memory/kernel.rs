@@ -2,9 +2,9 @@
 //! special machine instructions.
 
 use super::{
-    choice::{self, Buckets},
-    group::{CHUNK_LINES, Chunk},
-    line::{self, Format, LOW, Line, Pair, SLOTS_MAX},
+    choice,
+    division::{self, Part},
+    line::{self, CHUNK_LINES, Chunk, Format, LOW, Line, Pair, SLOTS_MAX},
 };
 use crate::cpu::Instructions;
 
@@ -53,37 +53,65 @@ pub(super) fn gather(
     }
 }
 
+/// Does what [`gather`] does if there are few such slots: pair by pair.
+#[inline]
+pub(super) fn gather_few(
+    format: Format,
+    chunk: &Chunk,
+    masks: &Masks,
+    base: u64,
+    pairs: &mut [Pair],
+    count: &mut usize,
+) {
+    for (lines, masks) in chunk.as_chunks::<8>().0.iter().zip(masks.as_chunks().0) {
+        let mut slots = u64::from_le_bytes(*masks);
+        while slots != 0 {
+            let bit = slots.trailing_zeros() as usize;
+            slots &= slots - 1;
+            pairs[*count] = format.pair(&lines[bit / 8], bit % 8, base);
+            *count += 1;
+        }
+    }
+}
+
 /// Returns the slots of a chunk that are in use.
 #[inline]
 pub(super) fn in_use(chunk: &Chunk) -> Masks {
     chunk.each_ref().map(|line| line::in_use(line) as u8)
 }
 
-/// Returns the slots in use whose pairs are in these buckets.
+/// Returns the number of these slots.
 #[inline]
-pub(super) fn of_buckets(
+pub(super) fn count(masks: &Masks) -> usize {
+    let words = masks.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    words.map(|word| word.count_ones() as usize).sum()
+}
+
+/// Returns the slots in use of a chunk whose pairs are of this part of their group.
+#[inline]
+pub(super) fn of_part(
     instructions: Instructions,
     format: Format,
     chunk: &Chunk,
-    buckets: &Buckets,
+    part: &Part,
 ) -> Masks {
     match (format, instructions) {
         #[cfg(target_arch = "x86_64")]
         (Format::Narrow, Instructions::V3 | Instructions::V4) => {
-            x86::of_buckets(instructions, chunk, buckets)
+            x86::of_part(instructions, chunk, part)
         }
         // Two calls, which are compiled for a constant format each.
-        (Format::Narrow, _) => of_buckets_portable(Format::Narrow, chunk, buckets),
-        (Format::Wide, _) => of_buckets_portable(Format::Wide, chunk, buckets),
+        (Format::Narrow, _) => of_part_portable(Format::Narrow, chunk, part),
+        (Format::Wide, _) => of_part_portable(Format::Wide, chunk, part),
     }
 }
 
-/// Does what [`of_buckets`] does, slot by slot.
+/// Does what [`of_part`] does, slot by slot.
 #[inline(always)]
-fn of_buckets_portable(format: Format, chunk: &Chunk, buckets: &Buckets) -> Masks {
+fn of_part_portable(format: Format, chunk: &Chunk, part: &Part) -> Masks {
     chunk.each_ref().map(|line| {
-        let is_in = |slot| u8::from(choice::is_in(buckets, line::low(line, slot)));
-        let all = (0..format.slots()).fold(0, |mask, slot| mask | is_in(slot) << slot);
+        let has = |slot| u8::from(part.has(format.hash(line, slot)));
+        let all = (0..format.slots()).fold(0, |mask, slot| mask | has(slot) << slot);
         all & line::in_use(line) as u8
     })
 }
@@ -187,8 +215,8 @@ fn equal_portable(line: &Line, low: u64) -> u32 {
 #[allow(unsafe_code)]
 mod x86 {
     use super::{
-        Buckets, CHUNK_LINES, Choice, Chunk, Format, Instructions, Line, Masks, Pair, SLOTS_MAX,
-        Slots, choice, choose_portable, line,
+        CHUNK_LINES, Choice, Chunk, Format, Instructions, Line, Masks, Pair, Part, SLOTS_MAX,
+        Slots, choice, choose_portable, division, line,
     };
     use line::NARROW_HIGH;
     use std::arch::x86_64::*;
@@ -334,26 +362,22 @@ mod x86 {
         }
     }
 
-    /// Does what [`super::of_buckets`] does for narrow lines.
+    /// Does what [`super::of_part`] does for narrow lines.
     ///
     /// # Panics
     /// If the processor does not have the instructions, or these are the portable ones.
-    pub(super) fn of_buckets(
-        instructions: Instructions,
-        chunk: &Chunk,
-        buckets: &Buckets,
-    ) -> Masks {
+    pub(super) fn of_part(instructions: Instructions, chunk: &Chunk, part: &Part) -> Masks {
         assert!(instructions <= Instructions::in_use());
         match instructions {
             Instructions::Portable => unreachable!("the caller has portable code"),
             // SAFETY: the processor has AVX2: `Instructions` are detected.
-            Instructions::V3 | Instructions::V4 => unsafe { of_buckets_v3(chunk, buckets) },
+            Instructions::V3 | Instructions::V4 => unsafe { of_part_v3(chunk, part) },
         }
     }
 
     /// Looks up the buckets of eight pairs at once: the first four of two lines, and the fifth of eight lines.
     #[target_feature(enable = "avx2")]
-    fn of_buckets_v3(chunk: &Chunk, buckets: &Buckets) -> Masks {
+    fn of_part_v3(chunk: &Chunk, part: &Part) -> Masks {
         let mut masks = [0; CHUNK_LINES];
         let of_two = chunk.as_chunks::<2>().0.iter().zip(masks.as_chunks_mut::<2>().0);
         for (lines, masks) in of_two {
@@ -363,7 +387,7 @@ mod x86 {
             });
             // The first two pairs of both lines, and then the other two of both.
             let folded = _mm256_shuffle_ps::<0b10_00_10_00>(first, second);
-            let found = are_in(buckets, _mm256_castps_si256(folded));
+            let found = are_in(part, _mm256_castps_si256(folded));
             masks[0] = found & 3 | found >> 2 & 12;
             masks[1] = found >> 2 & 3 | found >> 4 & 12;
         }
@@ -372,33 +396,58 @@ mod x86 {
             let folded =
                 lines.each_ref().map(|line| choice::folded(line::low(line, SLOTS_MAX - 1)));
             // SAFETY: 32 bytes are read, of an array of this size.
-            let found = are_in(buckets, unsafe { _mm256_loadu_si256(folded.as_ptr().cast()) });
+            let found = are_in(part, unsafe { _mm256_loadu_si256(folded.as_ptr().cast()) });
             for (i, (mask, line)) in masks.iter_mut().zip(lines).enumerate() {
                 *mask = (*mask | (found >> i & 1) << (SLOTS_MAX - 1)) & line::in_use(line) as u8;
             }
         }
+        if let Some(bit) = part.bit {
+            let of_lines = masks.iter_mut().zip(chunk);
+            of_lines.for_each(|(mask, line)| *mask &= with_bit(line, bit));
+        }
         masks
     }
 
-    /// A set of buckets fits in two registers of eight words.
-    const _: () = assert!(size_of::<Buckets>() == 2 * size_of::<__m256i>());
-
-    /// Whether the buckets of eight folded hashes are in a set, a bit each.
+    /// Returns the slots of a narrow line whose hashes have a bit, used or not.
+    #[inline]
     #[target_feature(enable = "avx2")]
-    fn are_in(buckets: &Buckets, folded: __m256i) -> u8 {
-        let mixed = _mm256_mullo_epi32(folded, _mm256_set1_epi32(choice::FACTOR as i32));
-        let bucket = _mm256_srli_epi32::<{ choice::AFTER_BUCKET as i32 }>(mixed);
-        let word = _mm256_srli_epi32::<5>(bucket);
-        let halves = buckets.as_chunks::<8>().0;
-        let of_half = |half: usize| {
-            // SAFETY: 32 bytes are read, of an array of this size.
-            let words = unsafe { _mm256_loadu_si256(halves[half].as_ptr().cast()) };
-            _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(words, word))
-        };
-        // The first bit of a mixed hash is that of the half.
-        let words = _mm256_blendv_ps(of_half(0), of_half(1), _mm256_castsi256_ps(mixed));
+    fn with_bit(line: &Line, bit: u32) -> u8 {
+        if let Some(high) = bit.checked_sub(line::LOW_BITS) {
+            return five_bits::<{ line::NARROW_HIGH_BITS }>(
+                line::meta(line) >> (SLOTS_MAX as u32 + high),
+            );
+        }
+        let (byte, after) = (bit as usize / 8, 7 - bit % 8);
+        // SAFETY: 32 of the 64 bytes of a line are read, from one of the first six on.
+        let bytes = unsafe { _mm256_loadu_si256(line.as_ptr().add(byte).cast()) };
+        // The first bits of bytes, one of each slot in six bytes.
+        let bits = _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(after as i32));
+        five_bits::<6>(_mm256_movemask_epi8(bits) as u32)
+    }
+
+    /// Returns five bits, the first one and those at multiples of this distance, next to each other.
+    #[inline(always)]
+    fn five_bits<const DISTANCE: u32>(bits: u32) -> u8 {
+        const { assert!(DISTANCE == 5 || DISTANCE == 6) };
+        let all = (0..5).fold(0, |all, i| all | 1 << (DISTANCE * i));
+        // Moves bit i to bit 20 + i. No two products of a bit and a term are at one place.
+        let factor = (0..5).fold(0, |all, i| all | 1_u64 << (20 - (DISTANCE - 1) * i));
+        ((u64::from(bits & all) * factor) >> 20) as u8 & 31
+    }
+
+    /// A set of buckets is a register of eight words.
+    const _: () = assert!(size_of::<division::Buckets>() == size_of::<__m256i>());
+
+    /// Whether the buckets of eight folded hashes are of a part, a bit each.
+    #[target_feature(enable = "avx2")]
+    fn are_in(part: &Part, folded: __m256i) -> u8 {
+        let mixed = _mm256_mullo_epi32(folded, _mm256_set1_epi32(part.factor as i32));
+        let bucket = _mm256_srli_epi32::<{ division::AFTER_BUCKET as i32 }>(mixed);
+        // SAFETY: 32 bytes are read, of an array of this size.
+        let words = unsafe { _mm256_loadu_si256(part.buckets.as_ptr().cast()) };
+        let words = _mm256_permutevar8x32_epi32(words, _mm256_srli_epi32::<5>(bucket));
         let bit = _mm256_and_si256(bucket, _mm256_set1_epi32(31));
-        let found = _mm256_srlv_epi32(_mm256_castps_si256(words), bit);
+        let found = _mm256_srlv_epi32(words, bit);
         _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_slli_epi32::<31>(found))) as u8
     }
 
@@ -583,7 +632,10 @@ mod x86 {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::group::CHUNKS_MAX, *};
+    use super::{
+        super::division::{CHUNKS_MAX, DEPTH_MAX, Division},
+        *,
+    };
     use crate::key::{KeyHash, Seed};
 
     #[test]
@@ -714,21 +766,29 @@ mod tests {
     }
 
     #[test]
-    fn all_instructions_find_the_pairs_of_some_buckets() {
+    fn all_instructions_find_the_pairs_of_a_part() {
         for format in [Format::Narrow, Format::Wide] {
             let chunk = chunk(format);
-            for buckets in (1..=CHUNKS_MAX).map(choice::buckets_of_last) {
+            let depths = if format == Format::Narrow { 3..=DEPTH_MAX } else { 0..=DEPTH_MAX };
+            let division = |depth| Division { lower: 0x2468_ACE1, upper: 0x1357_9BDF, depth };
+            let parts = depths.flat_map(|depth| {
+                (1..=CHUNKS_MAX).map(move |count| division(depth).of_last(count))
+            });
+            let mut found_any = 0;
+            for part in parts {
                 let of_line = |line| {
-                    let is_in = |slot| choice::is_in(buckets, format.pair(line, slot, BASE).hash);
-                    let slots = (0..format.slots()).filter(|slot| is_in(*slot));
+                    let has = |slot: &usize| part.has(format.pair(line, *slot, BASE).hash);
+                    let slots = (0..format.slots()).filter(has);
                     slots.fold(0, |mask, slot| mask | 1 << slot) & line::in_use(line) as u8
                 };
                 let expected = chunk.each_ref().map(of_line);
+                found_any += count(&expected);
                 for instructions in LEVELS.map(|level| level.min(Instructions::in_use())) {
-                    let found = of_buckets(instructions, format, &chunk, buckets);
-                    assert_eq!(found, expected, "{instructions:?} {format:?}");
+                    let found = of_part(instructions, format, &chunk, &part);
+                    assert_eq!(found, expected, "{instructions:?} {format:?} {part:?}");
                 }
             }
+            assert!(found_any > 1000, "{found_any}");
         }
     }
 }

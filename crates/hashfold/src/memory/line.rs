@@ -14,6 +14,13 @@ pub(super) const LINE_BYTES: usize = 64;
 /// Bytes of a line, aligned to its size.
 pub(super) type Line = [u8; LINE_BYTES];
 
+/// Number of lines in a chunk, a power of two.
+pub(super) const CHUNK_LINES: usize = 32;
+/// The lines of a chunk.
+pub(super) type Chunk = [Line; CHUNK_LINES];
+/// Size of a chunk in bytes.
+pub(super) const CHUNK_BYTES: usize = CHUNK_LINES * LINE_BYTES;
+
 /// Maximum number of slots in a line.
 pub(super) const SLOTS_MAX: usize = 5;
 
@@ -157,6 +164,12 @@ impl Format {
         self.high(line, slot) == (hash >> LOW_BITS) & mask
     }
 
+    /// Returns the bits of a hash that are in a slot.
+    #[inline]
+    pub(super) fn hash(self, line: &Line, slot: usize) -> u64 {
+        self.high(line, slot) << LOW_BITS | low(line, slot)
+    }
+
     /// Returns the value in a slot.
     #[inline]
     pub(super) fn value(self, line: &Line, slot: usize) -> u64 {
@@ -208,8 +221,8 @@ impl Format {
     #[inline]
     pub(super) fn pair(self, line: &Line, slot: usize, base: u64) -> Pair {
         let bits = self.hash_bits();
-        let hash = self.high(line, slot) << LOW_BITS | low(line, slot);
-        Pair { hash: base >> bits << bits | hash, value: self.value(line, slot) }
+        let hash = base >> bits << bits | self.hash(line, slot);
+        Pair { hash, value: self.value(line, slot) }
     }
 
     /// Adds the pairs in these slots of a line to `pairs`, of which `count` are filled, without a branch that depends on the

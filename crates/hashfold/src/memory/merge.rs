@@ -1,7 +1,8 @@
 //! Merging a group with the other half of the group that both were split from, once they have few pairs.
 
 use super::{
-    group::{Group, REGION_BITS},
+    division::REGION_BITS,
+    group::Group,
     index::{Index, group_at},
 };
 
@@ -35,17 +36,17 @@ impl Index {
             (Group::decode(self.groups.line(group_at(number))), number, hash)
         };
         let one = numbered(hash);
-        let depth = one.0.depth.checked_sub(1)?;
+        let depth = one.0.division.depth.checked_sub(1)?;
         let bit = 1 << (u64::BITS - REGION_BITS - 1 - depth);
         let other = numbered(hash ^ bit);
         let halves = if hash & bit == 0 { [one, other] } else { [other, one] };
-        (one.0.depth == other.0.depth).then_some(halves)
+        (one.0.division.depth == other.0.division.depth).then_some(halves)
     }
 
     /// Moves the pairs of both halves to one group; returns `false`, and changes nothing, if they need too many chunks.
     fn merge_halves(&mut self, [low, high]: [Numbered; 2]) -> bool {
-        let (depth, count) = (low.0.depth - 1, low.0.count + high.0.count);
-        let format = self.shape.format(depth);
+        let (division, count) = (low.0.division.whole(), low.0.count + high.0.count);
+        let format = self.shape.format(division.depth);
         let most = CHUNKS_MERGED_MAX.min(low.0.chunks + high.0.chunks);
         if self.shape.chunks_for(format, count).is_none_or(|chunks| chunks > most) {
             return false;
@@ -55,7 +56,7 @@ impl Index {
         pairs.clear();
         self.gather(&low.0, low.2, &mut pairs);
         self.gather(&high.0, high.2, &mut pairs);
-        let size = self.fit(format, &pairs, &mut chunks[0]).filter(|size| *size <= most);
+        let size = self.fit(division, &pairs, &mut chunks).filter(|size| *size <= most);
         if let Some(size) = size {
             self.release(&low.0);
             self.release(&high.0);
@@ -63,9 +64,9 @@ impl Index {
             self.set_group(high.1, &Group::default());
             self.groups.release(high.1);
             let stored =
-                self.store(low.1, Group { chunks: size, depth, count, ..low.0 }, &chunks[0]);
+                self.store(low.1, Group { chunks: size, division, count, ..low.0 }, &chunks);
             debug_assert!(stored.is_ok(), "as many chunks were released");
-            self.directories.lead(low.2, depth, low.1);
+            self.directories.lead(low.2, division.depth, low.1);
             self.chunks.give_back();
             self.groups.give_back();
         }

@@ -1,6 +1,6 @@
 //! Options of tables in RAM.
 
-use super::group::REGION_BITS;
+use super::division::REGION_BITS;
 use crate::{
     error::{Error, Result},
     key::Seed,

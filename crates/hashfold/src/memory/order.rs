@@ -1,6 +1,6 @@
 //! Sorting the pairs of a group by hash: first by a byte of the hash that spreads them evenly, then by insertion.
 
-use super::{group::REGION_BITS, line::Pair};
+use super::{division::REGION_BITS, line::Pair};
 
 /// Number of parts that pairs are distributed to.
 const PARTS: usize = 1 << PART_BITS;

@@ -2,7 +2,7 @@
 //! of a scheduler that tries different orders. Between two locks a thread is alone, as it is in a table.
 
 use super::{
-    AppendStats, GroupStats, MemoryOptions, Slot, ahead, append_shard, group, index, line,
+    AppendStats, GroupStats, MemoryOptions, Slot, ahead, append_shard, division, index, line,
     mix::{self, unmix},
     order, owners, place, scratch, slabs,
 };

@@ -1,8 +1,8 @@
 //! The sizes of groups: how many pairs a group of each size holds.
 
 use super::{
-    group::{CHUNK_LINES, CHUNKS_MAX},
-    line::Format,
+    division::CHUNKS_MAX,
+    line::{CHUNK_LINES, Format},
 };
 
 /// Depth from which on a group has narrow lines, if values have 48 bits: its place implies 11 bits of a hash.

@@ -2,7 +2,7 @@
 
 use super::{
     MemoryOptions,
-    group::REGION_BITS,
+    division::REGION_BITS,
     index::BATCH,
     sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
 };

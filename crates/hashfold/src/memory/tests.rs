@@ -201,6 +201,24 @@ fn a_place_is_known_until_its_group_is_built_anew() {
     assert!(known > 10_000 && unknown > 1000, "{known} {unknown}");
 }
 
+/// Groups that are full of random hashes split without moving a pair: about one moves for each that is put, to a further chunk.
+#[test]
+fn full_groups_split_without_moving_pairs() {
+    let numbers = SeededRandom::new(43);
+    for wide_values in [false, true] {
+        let options = MemoryOptions { wide_values, ..MemoryOptions::default() };
+        let mut index = index(&options, Instructions::V4);
+        // Groups of depth 3 have been built anew by then, since their lines have another format.
+        let put = |index: &mut Index| index.put(&index.place(hash(&numbers, 0)), 7).unwrap();
+        (0..50_000).for_each(|_| assert_eq!(put(&mut index), None));
+        let [groups, moved] = [index.groups.units(), index.moved];
+        (0..200_000).for_each(|_| assert_eq!(put(&mut index), None));
+        assert!(index.groups.units() > 3 * groups, "{groups}");
+        let moved = index.moved - moved;
+        assert!((170_000..230_000).contains(&moved), "{moved}");
+    }
+}
+
 /// Pairs whose slots were seen are moved and removed, and others come into their slots, before they are looked for.
 #[test]
 fn a_pair_is_found_after_its_slot_was_seen() {
