@@ -185,10 +185,14 @@ impl Index {
             ids[..HALF].copy_from_slice(&group.ids[which * HALF..][..HALF]);
             Group { chunks: HALF, division: group.division.halves()[which], ids, ..*group }
         };
-        let [low, high] = [half(0), half(1)];
-        let count = self.count_pairs(&low);
-        self.set_group(number, &Group { count, ..low });
-        self.set_group(upper, &Group { count: group.count - count, ..high });
+        let mut halves = [half(0), half(1)];
+        // That of the hash is counted: often, it gets a further chunk at once, and its lines are read again.
+        let counted = (hash >> group.division.next_bit() & 1) as usize;
+        let count = self.count_pairs(&halves[counted]);
+        halves[counted].count = count;
+        halves[1 - counted].count -= count;
+        self.set_group(number, &halves[0]);
+        self.set_group(upper, &halves[1]);
         self.directories.lead(hash | 1 << group.division.next_bit(), depth, upper);
         Ok(())
     }
