@@ -118,22 +118,23 @@ impl Directories {
         }
     }
 
-    /// Makes sure that the directory of a hash can lead to a group of this depth.
+    /// Doubles the directory of a hash until it can lead to a group of this depth. Each hash leads to the group that it led to.
     ///
     /// # Errors
-    /// `Io` if the system refuses addresses; nothing is changed then.
+    /// `Io` if the system refuses addresses.
     pub(super) fn prepare(&mut self, hash: u64, depth: u32) -> Result<()> {
-        let region = self.region(hash);
-        if depth > region.bits { self.ensure(2 << region.bits) } else { Ok(()) }
-    }
-
-    /// Leads to a group for the hashes that share `depth` bits with `hash` after those of the region: at most one more than the
-    /// directory has, which doubles then, and must be prepared.
-    pub(super) fn lead(&mut self, hash: u64, depth: u32, group: u32) {
-        if depth > self.region(hash).bits {
+        while depth > self.region(hash).bits {
+            self.ensure(2 << self.region(hash).bits)?;
             self.double(hash);
         }
+        Ok(())
+    }
+
+    /// Leads to a group for the hashes that share `depth` bits with `hash` after those of the region. The directory must be
+    /// prepared for it.
+    pub(super) fn lead(&mut self, hash: u64, depth: u32, group: u32) {
         let region = self.region(hash);
+        debug_assert!(depth <= region.bits, "the directory is prepared");
         let (first, last) = group::range(hash, depth);
         (region.entry(first)..=region.entry(last)).for_each(|entry| self.set(entry, group));
     }
@@ -223,6 +224,28 @@ mod tests {
             }
         }
         assert!(directories.regions.iter().all(|region| region.bits > 10));
+    }
+
+    /// A directory that is prepared for a deep group leads where it led, and then to groups of any depth up to that.
+    #[test]
+    fn a_directory_doubles_until_it_can_lead_to_a_group() {
+        let mut directories = Directories::new(0, &[7]).unwrap();
+        directories.used = SEGMENT_ENTRIES - 40;
+        let hash = |first: u64| first << (u64::BITS - REGION_BITS - 5);
+        directories.prepare(0, 5).unwrap();
+        assert!((0..32).all(|first| directories.group(hash(first)) == 7));
+        directories.lead(hash(0b00101), 5, 5);
+        directories.lead(hash(0b11000), 2, 2);
+        directories.lead(hash(0b00100), 5, 4);
+        directories.lead(hash(0b01000), 3, 3);
+        let expected = |first: u64| match first {
+            0b00100 => 4,
+            0b00101 => 5,
+            0b01000..=0b01011 => 3,
+            0b11000.. => 2,
+            _ => 7,
+        };
+        assert!((0..32).all(|first| directories.group(hash(first)) == expected(first)));
     }
 
     /// The first directory that does not fit in the rest of a segment is in the next one.

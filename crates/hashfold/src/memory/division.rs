@@ -7,7 +7,7 @@
 //! Hashes are divided into buckets, and a table has the chunk of each bucket for each number of chunks. A further chunk takes
 //! its part of the pairs of all others, so that all are equally full; no other pair moves.
 //!
-//! Chunks 4 to 7 take only pairs of the upper half of the group: those whose next bit of the hash, by which it splits, is 1. A
+//! Chunks 4 to 7 take only pairs of the upper half of the group: those whose next hash bit, by which the group splits, is 1. A
 //! group of eight chunks has its lower half in the first four, and its upper half in the last four. To split it, the last
 //! four are handed to a new group, and no pair moves. Part of the pairs in each chunk, by the number of chunks:
 //!
@@ -19,8 +19,8 @@
 //! |      7 |                     1/8  |      1/56  |                     1/7  |
 //! |      8 |                     1/8  |         0  |                     1/8  |
 //!
-//! The upper half has buckets by a factor of its own: by those of the lower half, its pairs in chunks 4 to 7 would not be
-//! where a group of four chunks has them.
+//! The upper half has buckets by a factor of its own. By the same buckets, chunk 4 would take its pairs evenly from chunks 0 to
+//! 3, but become chunk 0 of a new group, whose pairs are those of a single chunk.
 
 use super::choice::{FACTOR, folded};
 use std::hint::select_unpredictable;
@@ -59,7 +59,7 @@ static UPPER: [ChunkOfBucket; CHUNKS_MAX + 1] = {
     }
     let mut last = CHUNKS_MAX - 1;
     while last > HALF {
-        // Of the pairs of the group, half are in the upper one: a chunk has its part of twice as many buckets.
+        // Of the pairs of the group, half are in the upper one: a chunk has its share of twice as many buckets.
         all[last] = without_chunk(&all[last + 1], last, HALF, 2 * BUCKETS / last);
         last -= 1;
     }
@@ -83,19 +83,19 @@ static LOWER: [ChunkOfBucket; HALF + 1] = {
     all
 };
 
-/// Returns the chunk of a bucket, of the `HALF` chunks of a half that shares them with no other pairs.
+/// Returns the chunk of a bucket, of `HALF` chunks.
 #[inline(always)]
 const fn chunk_of_half(bucket: usize) -> usize {
     bucket >> (BUCKET_BITS - HALF.ilog2())
 }
 
 /// Returns the chunk of each bucket without the last chunk: its buckets go to the others from `first` on, until each has
-/// `part` of them, and what is left to chunk 0, which is [`STAYS`] in the upper half.
+/// `share` of them, and what is left to chunk 0, which is [`STAYS`] in the upper half.
 const fn without_chunk(
     chunks: &ChunkOfBucket,
     last: usize,
     first: usize,
-    part: usize,
+    share: usize,
 ) -> ChunkOfBucket {
     let (mut fewer, mut counts) = (*chunks, [0; CHUNKS_MAX]);
     let mut bucket = 0;
@@ -106,7 +106,7 @@ const fn without_chunk(
     let (mut bucket, mut next) = (0, first);
     while bucket < BUCKETS {
         if chunks[bucket] as usize == last {
-            while next < last && counts[next] >= part {
+            while next < last && counts[next] >= share {
                 next += 1;
             }
             fewer[bucket] = if next < last { next as u8 } else { STAYS };

@@ -42,6 +42,7 @@ impl Group {
     }
 
     pub(super) fn encode(&self, line: &mut Line) {
+        debug_assert_ne!(self.division.lower, self.division.upper);
         line[0] = self.chunks as u8;
         line[1] = self.division.depth as u8;
         set_count(line, self.count);

@@ -53,7 +53,7 @@ impl GroupSnapshot {
         begun.map(|()| snapshot)
     }
 
-    /// Replaces `pairs` by the keys and values of the next group, at most 1120, in the order of their mix; returns
+    /// Replaces `pairs` by the keys and values of the next group, at most 1280, in the order of their mix; returns
     /// `false` at the end.
     pub fn next_group(&mut self, pairs: &mut Vec<(u64, u64)>) -> bool {
         pairs.clear();

@@ -21,7 +21,7 @@ use std::sync::Arc;
 ///
 /// A key needs 16 to 18 bytes, or 20 to 22 with values of 64 bits, if there are millions of keys in each shard. Smaller
 /// tables need more: a shard grows in steps of up to 2 MiB, and an empty one has 64 KiB and buffers of 65 KB. The table
-/// grows in groups of at most a thousand keys, so no change takes long. A group that has lost about half of its keys shrinks,
+/// grows in groups of about a thousand keys, so no change takes long. A group that has lost about half of its keys shrinks,
 /// and memory in which nothing is left is given back to the system, but for a sixteenth of what is in use, or about 8 MiB at
 /// most in each shard. Many keys at once are faster than one by
 /// one: their cache misses overlap.

@@ -17,6 +17,7 @@ use crate::error::Result;
 const AHEAD: usize = 2;
 
 /// A group that was built of a part of the pairs of another one, and is not stored yet.
+#[derive(Clone, Copy)]
 struct Built {
     division: Division,
     /// A hash in its range.
@@ -27,7 +28,7 @@ struct Built {
 }
 
 impl Index {
-    /// Lets the group of `hash` grow by a chunk, or splits it; one without chunks is merged with another if both have few pairs.
+    /// Lets the group of `hash` grow by a chunk, or splits it.
     ///
     /// # Errors
     /// `Memory` if the budget is exhausted; `Limit` if it cannot grow. Nothing is changed then.
@@ -35,10 +36,6 @@ impl Index {
     #[inline(never)]
     pub(super) fn grow(&mut self, number: u32, hash: u64) -> Result<()> {
         let group = Group::decode(self.groups.line(group_at(number)));
-        // Its pairs may have been removed during a snapshot, when nothing is merged.
-        if group.chunks == 0 && self.merge(hash) {
-            return Ok(());
-        }
         let mut pairs = std::mem::take(&mut self.scratch.pairs);
         let extended = match group.chunks {
             CHUNKS_MAX => Ok(false),
@@ -98,7 +95,7 @@ impl Index {
     }
 
     /// Adds a chunk to a group, and moves the pairs to it that belong there; returns `false`, and changes nothing, if they do
-    /// not fit. `pairs` is memory for them.
+    /// not fit, or if there are none, since all pairs are in the lower half. `pairs` is memory for them.
     fn extend(
         &mut self,
         number: u32,
@@ -108,6 +105,9 @@ impl Index {
     ) -> Result<bool> {
         let format = self.shape.format(group.division.depth);
         let (moving, count) = self.collect_leaving(&group, hash, pairs);
+        if count == 0 && group.chunks >= HALF {
+            return Ok(false);
+        }
         let pairs = &pairs[..count];
         let mut chunks = std::mem::take(&mut self.scratch.chunks);
         let fits = fill(self.instructions, format, pairs, &mut chunks[0], &mut self.scratch.left);
@@ -153,46 +153,56 @@ impl Index {
         if group.division.depth == DEPTH_MAX {
             return Err(crowded("number of keys with nearly equal hashes", group.count as u64));
         }
-        if self.is_divided(&group) {
-            return self.hand_over(number, &group, hash);
+        if let Some(halves) = self.divided_halves(&group, hash) {
+            return self.hand_over(number, &group, hash, halves);
         }
         pairs.clear();
         self.gather(&group, hash, pairs);
         let mut chunks = std::mem::take(&mut self.scratch.chunks);
         let built = self.build_halves(&group, hash, pairs, &mut chunks);
-        let done = built.and_then(|parts| self.store_parts(number, &group, &parts, &chunks));
+        let done = built.and_then(|built| self.store_built(number, &group, &built, &chunks));
+        // Chosen keys may have needed many.
+        chunks.truncate(2 * CHUNKS_MAX);
+        chunks.shrink_to(2 * CHUNKS_MAX);
         self.scratch.chunks = chunks;
         done
     }
 
-    /// Whether each half of a group has chunks of its own, in the format that they have after it splits. Groups of few pairs
-    /// are left out: their halves need fewer chunks.
-    fn is_divided(&self, group: &Group) -> bool {
-        let depth = group.division.depth;
-        let format = self.shape.format(depth);
-        group.chunks == CHUNKS_MAX
-            && group.count > self.shape.limit(format, CHUNKS_MAX - 1)
-            && format == self.shape.format(depth + 1)
-    }
-
-    /// Splits a group each half of which has chunks of its own: a new group gets those of the upper one, and no pair moves.
-    fn hand_over(&mut self, number: u32, group: &Group, hash: u64) -> Result<()> {
-        let depth = group.division.depth + 1;
-        self.directories.prepare(hash, depth)?;
-        let upper = self.groups.allocate()?;
-        let half = |which: usize| {
+    /// Returns the halves of a group if each has chunks of its own, in the format that they have after it splits, and
+    /// enough pairs for them.
+    fn divided_halves(&self, group: &Group, hash: u64) -> Option<[Group; 2]> {
+        let division = group.division;
+        let format = self.shape.format(division.depth);
+        if group.chunks < CHUNKS_MAX || format != self.shape.format(division.depth + 1) {
+            return None;
+        }
+        let mut halves = [0, 1].map(|which| {
             let mut ids = [0; CHUNKS_MAX];
             ids[..HALF].copy_from_slice(&group.ids[which * HALF..][..HALF]);
-            Group { chunks: HALF, division: group.division.halves()[which], ids, ..*group }
-        };
-        let mut halves = [half(0), half(1)];
-        // That of the hash is counted: often, it gets a further chunk at once, and its lines are read again.
-        let counted = (hash >> group.division.next_bit() & 1) as usize;
+            Group { chunks: HALF, division: division.halves()[which], ids, ..*group }
+        });
+        // The half of the hash is counted: it often gets a further chunk at once, for which its lines are read again.
+        let counted = (hash >> division.next_bit() & 1) as usize;
         let count = self.count_pairs(&halves[counted]);
         halves[counted].count = count;
         halves[1 - counted].count -= count;
-        self.set_group(number, &halves[0]);
-        self.set_group(upper, &halves[1]);
+        let is_filled = |half: &Group| !self.shape.shrinks(format, HALF, half.count);
+        halves.iter().all(is_filled).then_some(halves)
+    }
+
+    /// Splits a group whose halves have chunks of their own: a new group gets the upper one, and no pair moves.
+    fn hand_over(
+        &mut self,
+        number: u32,
+        group: &Group,
+        hash: u64,
+        [low, high]: [Group; 2],
+    ) -> Result<()> {
+        let depth = group.division.depth + 1;
+        self.directories.prepare(hash, depth)?;
+        let upper = self.groups.allocate()?;
+        self.set_group(number, &low);
+        self.set_group(upper, &high);
         self.directories.lead(hash | 1 << group.division.next_bit(), depth, upper);
         Ok(())
     }
@@ -203,8 +213,8 @@ impl Index {
         (0..group.chunks).map(in_chunk).sum()
     }
 
-    /// Places the pairs of each half of a group into chunks, one part after the other; and if those of a half find no slots,
-    /// those of each half of it, and so on.
+    /// Builds a group of each half of a group, or, if the pairs of a half find no slots, of each half of that, and so on. Their
+    /// chunks are one after the other.
     fn build_halves(
         &mut self,
         group: &Group,
@@ -212,7 +222,7 @@ impl Index {
         pairs: &mut [Pair],
         chunks: &mut Vec<Chunk>,
     ) -> Result<Vec<Built>> {
-        let (mut parts, mut end) = (Vec::with_capacity(2), 0);
+        let (mut built, mut end) = (Vec::with_capacity(2), 0);
         let mut to_split = vec![(group.division, hash, pairs)];
         while let Some((division, hash, pairs)) = to_split.pop() {
             if division.depth == DEPTH_MAX {
@@ -229,34 +239,34 @@ impl Index {
                     continue;
                 };
                 end += size;
-                parts.push(Built { division, hash, count: pairs.len(), chunks: size });
+                built.push(Built { division, hash, count: pairs.len(), chunks: size });
             }
         }
-        Ok(parts)
+        Ok(built)
     }
 
-    /// Replaces a group by its parts, whose chunks are one after the other.
-    fn store_parts(
+    /// Replaces a group by groups that were built of its pairs, whose chunks are one after the other.
+    fn store_built(
         &mut self,
         number: u32,
         group: &Group,
-        parts: &[Built],
+        built: &[Built],
         mut chunks: &[Chunk],
     ) -> Result<()> {
-        let size: usize = parts.iter().map(|part| part.chunks).sum();
+        let size: usize = built.iter().map(|built| built.chunks).sum();
         self.chunks.ensure(size.saturating_sub(group.chunks))?;
-        self.groups.ensure(parts.len() - 1)?;
-        for part in parts {
-            self.directories.prepare(part.hash, part.division.depth)?;
+        self.groups.ensure(built.len() - 1)?;
+        for built in built {
+            self.directories.prepare(built.hash, built.division.depth)?;
         }
         self.release(group);
-        for (i, part) in parts.iter().enumerate() {
+        for (i, Built { division, hash, count, chunks: size }) in built.iter().copied().enumerate()
+        {
             let number = if i == 0 { number } else { self.groups.allocate()? };
-            let (of_part, rest) = chunks.split_at(part.chunks);
-            let Built { division, count, chunks: size, .. } = *part;
-            self.store(number, Group { chunks: size, division, count, ..*group }, of_part)?;
-            self.directories.lead(part.hash, division.depth, number);
-            chunks = rest;
+            let (own, others) = chunks.split_at(size);
+            self.store(number, Group { chunks: size, division, count, ..*group }, own)?;
+            self.directories.lead(hash, division.depth, number);
+            chunks = others;
         }
         Ok(())
     }
@@ -284,7 +294,8 @@ impl Index {
         self.rebuilt[self.rebuilds as usize % RECENT] = number;
     }
 
-    /// Places the pairs of a group into as many chunks as their number asks for, or into more, or else fewer, if they find no slots; returns the number of chunks, or `None` if one group cannot hold them.
+    /// Places the pairs of a group into as many chunks as their number asks for, or into more, or else fewer, if they find no
+    /// slots; returns the number of chunks, or `None` if one group cannot hold them. `chunks` are at least [`CHUNKS_MAX`].
     pub(super) fn fit(
         &mut self,
         division: Division,

@@ -43,7 +43,7 @@ pub(super) struct Index {
     pub(super) rebuilds: u64,
     /// The last groups that were rebuilt: that of the n-th time is at n modulo the number of these.
     pub(super) rebuilt: [u32; RECENT],
-    /// Number of pairs in these groups.
+    /// Number of pairs that moved to other chunks then.
     pub(super) moved: u64,
     /// Memory for rebuilding a group.
     pub(super) scratch: Scratch,
@@ -302,6 +302,11 @@ impl Index {
     /// Inserts a pair; its group grows if it has no room.
     #[cold]
     fn insert_anew(&mut self, hash: u64, value: u64) -> Result<()> {
+        // The pairs of its group may have been removed during a snapshot, when nothing is merged. Once: if the group that was
+        // merged finds no room, it splits again.
+        if !self.place(hash).has_lines {
+            self.merge(hash);
+        }
         loop {
             let place = self.place(hash);
             if self.try_insert(&place, value)? {

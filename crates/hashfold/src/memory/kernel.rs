@@ -87,7 +87,7 @@ pub(super) fn count(masks: &Masks) -> usize {
     words.map(|word| word.count_ones() as usize).sum()
 }
 
-/// Returns the slots in use of a chunk whose pairs are of this part of their group.
+/// Returns the slots in use whose pairs belong to a part of their group.
 #[inline]
 pub(super) fn of_part(
     instructions: Instructions,

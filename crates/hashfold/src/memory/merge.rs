@@ -45,6 +45,7 @@ impl Index {
 
     /// Moves the pairs of both halves to one group; returns `false`, and changes nothing, if they need too many chunks.
     fn merge_halves(&mut self, [low, high]: [Numbered; 2]) -> bool {
+        debug_assert_ne!(low.1, high.1, "halves are two groups");
         let (division, count) = (low.0.division.whole(), low.0.count + high.0.count);
         let format = self.shape.format(division.depth);
         let most = CHUNKS_MERGED_MAX.min(low.0.chunks + high.0.chunks);

@@ -7,10 +7,11 @@
 //! [`GroupTable`] maps 64-bit keys to numbers. [`AppendTable`] maps byte keys to values that grow: its index maps
 //! hashes to blocks of memory, each of which begins with the key.
 //!
-//! A table is divided into groups of up to a thousand keys, in the order of their hashes. A full group gets a further chunk,
-//! which takes a part of the keys of each of its other chunks; one of eight chunks splits in two, each with four of them, and
-//! no key moves. The whole table never grows at once. A key is in one of two cache lines of its chunk. A removed key leaves nothing behind: groups shrink, and merge. Memory in which
-//! nothing is left is given back to the system, 64 KiB or 2 MiB at a time.
+//! A table is divided into groups of about a thousand keys, in the order of their hashes. A full group gets a further chunk,
+//! which takes a part of the keys of each of its other chunks; one of eight chunks splits in two, each with four of them,
+//! and no key moves. The whole table never grows at once. A key is in one of two cache lines of its chunk. A removed key
+//! leaves nothing behind: groups shrink, and merge. Memory in which nothing is left is given back to the system, 64 KiB or
+//! 2 MiB at a time.
 //!
 //! Groups are in the order of hashes, so a table is read in that order by sorting one group at a time; and it can be
 //! read as it was at one moment while writers go on, by copying the groups that change before they are read.

@@ -201,7 +201,7 @@ fn a_place_is_known_until_its_group_is_built_anew() {
     assert!(known > 10_000 && unknown > 1000, "{known} {unknown}");
 }
 
-/// Groups that are full of random hashes split without moving a pair: about one moves for each that is put, to a further chunk.
+/// Full groups of random hashes split without moving a pair: about one pair moves per insert, into a further chunk.
 #[test]
 fn full_groups_split_without_moving_pairs() {
     let numbers = SeededRandom::new(43);
@@ -284,17 +284,89 @@ fn hashes_with_the_same_last_bits_are_kept() {
     assert_eq!(pairs_of(&mut index).len(), 5000);
 }
 
+/// Returns a hash whose last bits are folded to these, so that the lines of hashes with the same ones are the same; `word` tells
+/// them apart, and `first` are the first bits after those of the region.
+fn chosen(folded: u64, word: u64, first: u64) -> u64 {
+    let middle = folded >> 16 ^ word;
+    3 << 56 | first << 48 | word << 32 | middle << 16 | (folded ^ middle) & 0xFFFF
+}
+
+/// Puts these hashes, and finds all of them.
+fn check_chosen(options: &MemoryOptions, hashes: &[u64]) {
+    let mut index = index(options, Instructions::V4);
+    for (value, hash) in hashes.iter().enumerate() {
+        assert_eq!(index.put(&index.place(*hash), value as u64).unwrap(), None);
+    }
+    let values = hashes.iter().map(|hash| index.first(&index.place(*hash)));
+    assert!(values.eq((0..hashes.len() as u64).map(Some)));
+    assert_eq!(pairs_of(&mut index).len(), hashes.len());
+}
+
+/// A group splits several times at once, since the pairs of both halves of a half find no slots: all are in two lines.
+#[test]
+fn a_group_whose_halves_find_no_slots_splits_several_times() {
+    const IN_TWO_LINES: [u64; 4] = [0x1444_59B8, 0x25C8_10F6, 0x85CD_087B, 0x02C0_A27A];
+    let firsts = (0..9).map(|i| 0x80 + i % 2 * 16);
+    let firsts = firsts.chain((0..11).map(|i| 0xC0 + i % 2 * 8));
+    let firsts = firsts.chain((0..13).map(|i| 0xE0 + i % 2 * 8));
+    let hash = |(i, first): (usize, u64)| chosen(IN_TWO_LINES[(i / 8).min(3)], i as u64, first);
+    let hashes: Vec<u64> = firsts.enumerate().map(hash).collect();
+    for wide_values in [false, true] {
+        check_chosen(&MemoryOptions { wide_values, ..MemoryOptions::default() }, &hashes);
+    }
+}
+
+/// A group splits into one half without pairs and one that would merge with it again: the pair that made it split is put.
+#[test]
+fn halves_that_would_merge_again_take_a_pair() {
+    let full = [0x02E8_5EA2, 0xE5D2_0000].into_iter();
+    let full = full.flat_map(|folded| (0..8).map(move |word| chosen(folded, word, 0x80)));
+    let hashes: Vec<u64> = full.chain([chosen(0x02E8_5EA2, 9, 0)]).collect();
+    check_chosen(&MemoryOptions::default(), &hashes);
+}
+
+/// Full groups split while a snapshot reads them.
+#[test]
+fn a_snapshot_has_the_pairs_of_groups_that_split_since() {
+    let (numbers, mut index) =
+        (SeededRandom::new(44), index(&MemoryOptions::default(), Instructions::V4));
+    let put = |index: &mut Index, value| {
+        let hash = hash(&numbers, 0);
+        assert_eq!(index.put(&index.place(hash), value).unwrap(), None);
+        Pair { hash, value }
+    };
+    let mut expected: Vec<Pair> = (0..40_000).map(|value| put(&mut index, value)).collect();
+    let (groups, epoch) = (index.groups.units(), index.begin_snapshot().unwrap());
+    let (mut all, mut group) = (Vec::new(), Vec::new());
+    for value in 0..80_000 {
+        put(&mut index, value);
+        if value > 60_000 && value % 10 == 0 && index.next_of_snapshot(epoch, &mut group).is_some()
+        {
+            all.extend_from_slice(&group);
+        }
+    }
+    assert!(index.groups.units() >= 2 * groups, "{groups}");
+    while index.next_of_snapshot(epoch, &mut group).is_some() {
+        all.extend_from_slice(&group);
+    }
+    index.end_snapshot(epoch);
+    all.sort_unstable();
+    expected.sort_unstable();
+    assert!(all == expected);
+}
+
 /// Inserts that the budget refuses, when a group would grow or split, leave all pairs as they are.
 #[test]
 fn an_insert_that_is_refused_changes_no_pair() {
     let numbers = SeededRandom::new(7);
-    for kib in (512..1024).step_by(64) {
+    let sizes = (512..1024).step_by(64).flat_map(|kib| [(kib, 0), (kib, 9)]);
+    for (kib, crowd) in sizes {
         let budget = MemoryBudget::new(kib << 10);
         let mut index =
             index(&MemoryOptions { budget, ..MemoryOptions::default() }, Instructions::V4);
         let (mut expected, mut refused) = (BTreeSet::new(), 0);
         while refused < 100 {
-            let pair = Pair { hash: hash(&numbers, 0), value: refused };
+            let pair = Pair { hash: hash(&numbers, crowd), value: refused };
             match index.insert(&index.place(pair.hash), pair.value) {
                 Ok(()) => _ = expected.insert(pair),
                 Err(error) => {
