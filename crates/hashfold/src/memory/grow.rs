@@ -80,8 +80,7 @@ impl Index {
         let format = self.shape.format(group.division.depth);
         for i in 0..group.chunks {
             let chunk = self.chunk_ahead(group, i);
-            let masks = kernel::in_use(chunk);
-            kernel::gather(self.instructions, format, chunk, &masks, hash, pairs, &mut count);
+            kernel::gather(self.instructions, format, chunk, hash, pairs, &mut count);
         }
         pairs.truncate(count);
     }
@@ -143,7 +142,7 @@ impl Index {
         for (i, masks) in slots.iter_mut().enumerate().take(group.chunks) {
             let chunk = self.chunk_ahead(group, i);
             *masks = kernel::of_part(self.instructions, format, chunk, &leaving);
-            kernel::gather_few(format, chunk, masks, hash, pairs, &mut count);
+            kernel::gather_slots(format, chunk, masks, hash, pairs, &mut count);
         }
         (slots, count)
     }

@@ -25,27 +25,24 @@ pub(super) fn equal(instructions: Instructions, lines: [&Line; 2], hash: u64) ->
 /// Slots of the lines of a chunk, a bit each.
 pub(super) type Masks = [u8; CHUNK_LINES];
 
-/// Adds the pairs in these slots of a chunk to `pairs`, of which `count` are filled; there must be places for [`SLOTS_MAX`] more
-/// than there are. `base` has the first bits of their hashes, which the lines do not have.
+/// Adds the pairs of a chunk to `pairs`, of which `count` are filled; there must be places for [`SLOTS_MAX`] more than there are.
+/// `base` has the first bits of their hashes, which the lines do not have.
 #[inline]
 pub(super) fn gather(
     instructions: Instructions,
     format: Format,
     chunk: &Chunk,
-    masks: &Masks,
     base: u64,
     pairs: &mut [Pair],
     count: &mut usize,
 ) {
     let mut gather = |format: Format| {
-        for (line, mask) in chunk.iter().zip(masks) {
-            format.gather(line, *mask, base, pairs, count);
-        }
+        chunk.iter().for_each(|line| format.gather(line, base, pairs, count));
     };
     match (format, instructions) {
         #[cfg(target_arch = "x86_64")]
         (Format::Narrow, Instructions::V3 | Instructions::V4) => {
-            x86::gather(instructions, chunk, masks, base, pairs, count);
+            x86::gather(instructions, chunk, base, pairs, count);
         }
         // Two calls, which are compiled for a constant format each.
         (Format::Narrow, _) => gather(Format::Narrow),
@@ -53,9 +50,9 @@ pub(super) fn gather(
     }
 }
 
-/// Does what [`gather`] does if there are few such slots: pair by pair.
+/// Adds the pairs in these slots, which are a small part of a chunk, to `pairs`, of which `count` are filled.
 #[inline]
-pub(super) fn gather_few(
+pub(super) fn gather_slots(
     format: Format,
     chunk: &Chunk,
     masks: &Masks,
@@ -274,7 +271,6 @@ mod x86 {
     pub(super) fn gather(
         instructions: Instructions,
         chunk: &Chunk,
-        masks: &Masks,
         base: u64,
         pairs: &mut [Pair],
         count: &mut usize,
@@ -283,21 +279,22 @@ mod x86 {
         match instructions {
             Instructions::Portable => unreachable!("the caller has portable code"),
             // SAFETY: the processor has AVX2: `Instructions` are detected.
-            Instructions::V3 => unsafe { gather_v3(chunk, masks, base, pairs, count) },
+            Instructions::V3 => unsafe { gather_v3(chunk, base, pairs, count) },
             // SAFETY: the processor has AVX-512 with VBMI: `Instructions` are detected.
-            Instructions::V4 => unsafe { gather_v4(chunk, masks, base, pairs, count) },
+            Instructions::V4 => unsafe { gather_v4(chunk, base, pairs, count) },
         }
     }
 
     /// Spreads four hashes and four values to lanes of 64 bits, and writes each pair over the last one if that was of a free
     /// slot.
     #[target_feature(enable = "avx2")]
-    fn gather_v3(chunk: &Chunk, masks: &Masks, base: u64, pairs: &mut [Pair], count: &mut usize) {
+    fn gather_v3(chunk: &Chunk, base: u64, pairs: &mut [Pair], count: &mut usize) {
         let bits = Format::Narrow.hash_bits();
         let bases = _mm256_set1_epi64x((base >> bits << bits) as i64);
         let shifts = _mm256_setr_epi64x(5, 10, 15, 20);
         let high_mask = _mm256_set1_epi64x((1 << line::NARROW_HIGH_BITS) - 1);
-        for (line, mask) in chunk.iter().zip(masks) {
+        for line in chunk {
+            let mask = line::in_use(line) as u8;
             let meta = _mm256_set1_epi64x(i64::from(line::meta(line)));
             let high = _mm256_and_si256(_mm256_srlv_epi64(meta, shifts), high_mask);
             let high = _mm256_or_si256(_mm256_slli_epi64::<{ line::LOW_BITS as i32 }>(high), bases);
@@ -327,7 +324,7 @@ mod x86 {
 
     /// Spreads the numbers of a line to lanes of 64 bits, and writes those of the slots in use.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,popcnt")]
-    fn gather_v4(chunk: &Chunk, masks: &Masks, base: u64, pairs: &mut [Pair], count: &mut usize) {
+    fn gather_v4(chunk: &Chunk, base: u64, pairs: &mut [Pair], count: &mut usize) {
         let bits = Format::Narrow.hash_bits();
         let base = _mm512_set1_epi64((base >> bits << bits) as i64);
         // SAFETY: 64 bytes are read, of an array of this size each.
@@ -338,7 +335,8 @@ mod x86 {
         // The hash and the value of each of the first four pairs, and of the fifth.
         let first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
         let last = _mm512_setr_epi64(4, 12, 4, 12, 4, 12, 4, 12);
-        for (line, mask) in chunk.iter().zip(masks) {
+        for line in chunk {
+            let mask = line::in_use(line) as u8;
             let bytes = load(line);
             let hashes = _mm512_maskz_permutexvar_epi8(LANES_USED, hash_places, bytes);
             let values = _mm512_maskz_permutexvar_epi8(LANES_USED, value_places, bytes);
@@ -717,15 +715,7 @@ mod tests {
             for reading in LEVELS.map(|instructions| instructions.min(Instructions::in_use())) {
                 let mut found = vec![Pair { hash: 0, value: 0 }; expected.len() + SLOTS_MAX];
                 let mut count = 0;
-                gather(
-                    reading,
-                    Format::Narrow,
-                    &lines,
-                    &in_use(&lines),
-                    BASE,
-                    &mut found,
-                    &mut count,
-                );
+                gather(reading, Format::Narrow, &lines, BASE, &mut found, &mut count);
                 assert_eq!(found[..count], expected, "{writing:?} {reading:?}");
             }
         }
@@ -745,21 +735,28 @@ mod tests {
     }
 
     #[test]
-    fn all_instructions_gather_the_pairs_of_some_slots() {
+    fn all_instructions_gather_the_pairs_of_a_chunk() {
         for format in [Format::Narrow, Format::Wide] {
             let chunk = chunk(format);
-            for some in [0, 0b10101, 0b01010, 0b11110] {
+            for some in [0, 0b10101, 0b01010, 0b11110, 0b11111] {
                 let masks = in_use(&chunk).map(|mask| mask & some);
                 let mut expected = Vec::new();
                 for (line, mask) in chunk.iter().zip(&masks) {
                     let slots = (0..format.slots()).filter(|slot| mask >> slot & 1 == 1);
                     expected.extend(slots.map(|slot| format.pair(line, slot, BASE)));
                 }
+                let mut pairs = vec![Pair { hash: 0, value: 0 }; expected.len() + SLOTS_MAX];
+                let mut found = 0;
+                gather_slots(format, &chunk, &masks, BASE, &mut pairs, &mut found);
+                assert_eq!(pairs[..found], expected, "{format:?} {some}");
+                if some < 0b11111 {
+                    continue;
+                }
                 for instructions in LEVELS.map(|level| level.min(Instructions::in_use())) {
-                    let mut found = vec![Pair { hash: 0, value: 0 }; expected.len() + SLOTS_MAX];
-                    let mut count = 0;
-                    gather(instructions, format, &chunk, &masks, BASE, &mut found, &mut count);
-                    assert_eq!(found[..count], expected, "{instructions:?} {format:?} {some}");
+                    pairs.fill(Pair { hash: 0, value: 0 });
+                    found = 0;
+                    gather(instructions, format, &chunk, BASE, &mut pairs, &mut found);
+                    assert_eq!(pairs[..found], expected, "{instructions:?} {format:?}");
                 }
             }
         }

@@ -225,20 +225,14 @@ impl Format {
         Pair { hash, value: self.value(line, slot) }
     }
 
-    /// Adds the pairs in these slots of a line to `pairs`, of which `count` are filled, without a branch that depends on the
-    /// line; there must be places for [`SLOTS_MAX`] more.
+    /// Adds the pairs of a line to `pairs`, of which `count` are filled, without a branch that depends on the line; there must be
+    /// places for [`SLOTS_MAX`] more.
     #[inline]
-    pub(super) fn gather(
-        self,
-        line: &Line,
-        mask: u8,
-        base: u64,
-        pairs: &mut [Pair],
-        count: &mut usize,
-    ) {
+    pub(super) fn gather(self, line: &Line, base: u64, pairs: &mut [Pair], count: &mut usize) {
+        let mask = in_use(line);
         for slot in 0..self.slots() {
             pairs[*count] = self.pair(line, slot, base);
-            *count += usize::from(mask >> slot & 1);
+            *count += (mask >> slot & 1) as usize;
         }
     }
 

@@ -3,7 +3,8 @@
 use super::{
     ahead::Ahead,
     append_shard::AppendShard,
-    index::{BATCH, Index},
+    group::Group,
+    index::{BATCH, Index, group_at},
     line::Pair,
     mix::unmix,
     place::Place,
@@ -323,6 +324,25 @@ fn halves_that_would_merge_again_take_a_pair() {
     let full = full.flat_map(|folded| (0..8).map(move |word| chosen(folded, word, 0x80)));
     let hashes: Vec<u64> = full.chain([chosen(0x02E8_5EA2, 9, 0)]).collect();
     check_chosen(&MemoryOptions::default(), &hashes);
+}
+
+/// Hashes of which few are in the upper half of each group, with a low load: a half of few pairs does not keep four chunks.
+#[test]
+fn groups_that_split_have_no_more_chunks_than_they_need() {
+    let numbers = SeededRandom::new(45);
+    let options = MemoryOptions { load: 0.5, ..MemoryOptions::default() };
+    let mut index = index(&options, Instructions::V4);
+    let rare_ones = || (0..5).fold(u64::MAX, |bits, _| bits & numbers.next_u64());
+    // The bits by which the first groups split are 1 in one of 32 hashes.
+    let hashes: Vec<_> = (0..20_000)
+        .map(|_| 3 << 56 | (rare_ones() & 0xFF) << 48 | numbers.next_u64() >> 16)
+        .collect();
+    hashes.iter().for_each(|hash| assert_eq!(index.put(&index.place(*hash), 7).unwrap(), None));
+    for hash in &hashes {
+        let group = Group::decode(index.groups.line(group_at(index.group_of(*hash))));
+        let format = index.shape.format(group.division.depth);
+        assert!(!index.shape.shrinks(format, group.chunks, group.count), "{group:?}");
+    }
 }
 
 /// Full groups split while a snapshot reads them.
