@@ -13,7 +13,7 @@ command -v cargo > /dev/null || fail "there is no Rust (cargo); install it from 
 command -v cc > /dev/null || fail "there is no C compiler (cc); on Debian: apt-get install build-essential"
 
 if [[ -z ${PROGRAMS:-} ]]; then
-    # Leaves out Parquet and Arrow, which double the time; `cargo install --locked` includes them.
+    # Leaves out servers, streams of events, Parquet and Arrow, which take most of the time; `cargo install --locked` includes them.
     echo "compiling the command: one to four minutes on two cores, the first time" >&2
     # Shows progress to people, and not in logs.
     [[ -t 2 ]] && quiet= || quiet=--quiet

@@ -13,6 +13,16 @@ pub(crate) trait Strings {
     /// Returns the value of a key.
     fn get(&mut self, key: &[u8]) -> Result<Option<&Expiring>, String>;
 
+    /// Returns when a key expires, in milliseconds since 1970, and `None` within if it does not; `None` if it is not there.
+    fn expiry(&mut self, key: &[u8]) -> Result<Option<Option<u64>>, String> {
+        Ok(self.get(key)?.map(|found| found.expires_at))
+    }
+
+    /// Whether a key has a value.
+    fn has(&mut self, key: &[u8]) -> Result<bool, String> {
+        Ok(self.expiry(key)?.is_some())
+    }
+
     /// Refuses a key or a value that is too long.
     fn check(&self, key: &[u8], value: &[u8]) -> Result<(), String>;
 
@@ -83,7 +93,12 @@ impl Strings for MemoryUnit<'_> {
     }
 
     fn get(&mut self, key: &[u8]) -> Result<Option<&Expiring>, String> {
-        Ok(MemoryUnit::get(self, key))
+        MemoryUnit::get(self, key)
+    }
+
+    fn expiry(&mut self, key: &[u8]) -> Result<Option<Option<u64>>, String> {
+        // Keys in memory do not expire.
+        Ok(self.size(key).map(|_| None))
     }
 
     fn check(&self, key: &[u8], value: &[u8]) -> Result<(), String> {

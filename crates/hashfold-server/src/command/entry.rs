@@ -433,7 +433,7 @@ impl KeyCall<'_, '_> {
     /// # Errors
     /// The reply: its value cannot be read.
     pub(crate) fn exists(&mut self, key: &[u8]) -> Result<bool, String> {
-        Ok(self.filters.get(key).is_some() || self.strings.get(key)?.is_some())
+        Ok(self.filters.get(key).is_some() || self.strings.has(key)?)
     }
 }
 

@@ -92,13 +92,13 @@ fn expire_string(
     conditions: Conditions,
     (at, now): (i64, i64),
 ) -> Result<bool, String> {
-    let old = call.strings.get(key)?;
-    let Some(old) = old.filter(|old| conditions.allow(old.expires_at, at)).cloned() else {
+    let old = call.strings.expiry(key)?;
+    if !old.is_some_and(|expires_at| conditions.allow(expires_at, at)) {
         return Ok(false);
-    };
+    }
     match at <= now {
         true => call.strings.delete(key)?,
-        false => call.strings.put(key, old.value, Some(at as u64))?,
+        false => expire_at(call, key, Some(at as u64))?,
     }
     Ok(true)
 }
@@ -111,13 +111,17 @@ fn persist(call: &mut KeyCall<'_, '_>) -> Result<(), String> {
         }
         return call.integer(i64::from(filter.expires_at().is_some()));
     }
-    match call.strings.get(key)?.filter(|old| old.expires_at.is_some()).cloned() {
-        None => call.integer(0),
-        Some(old) => {
-            call.strings.put(key, old.value, None)?;
-            call.integer(1)
-        }
+    let expires = call.strings.expiry(key)?.flatten().is_some();
+    if expires {
+        expire_at(call, key, None)?;
     }
+    call.integer(i64::from(expires))
+}
+
+/// Puts the value of a key again, with another time at which it expires.
+fn expire_at(call: &mut KeyCall<'_, '_>, key: &[u8], at: Option<u64>) -> Result<(), String> {
+    let Some(old) = call.strings.get(key)?.cloned() else { return Ok(()) };
+    call.strings.put(key, old.value, at)
 }
 
 #[cfg(test)]

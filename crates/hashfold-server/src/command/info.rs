@@ -26,7 +26,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "lastsave",
         1,
         Group::Server,
-        "Returns the time of the start.",
+        "Returns the time of the last save, or else of the start.",
         Run::Now(last_save),
     )
     .fast()
@@ -75,9 +75,14 @@ pub(super) fn modules(reply: &mut Reply<'_>) {
 }
 
 fn last_save(call: &mut Call<'_, '_>) {
-    let up = call.shared.now().saturating_sub(call.shared.started);
-    let now = call.shared.env.clock.unix_time();
-    call.reply.integer(now.saturating_sub(up).as_secs() as i64);
+    call.reply.integer(last_save_s(call.shared) as i64);
+}
+
+/// Returns when data in memory were saved last, or else when the server was started, in seconds since 1970.
+fn last_save_s(shared: &Shared) -> u64 {
+    let up = shared.now().saturating_sub(shared.started);
+    let started_s = shared.env.clock.unix_time().saturating_sub(up).as_secs();
+    shared.memories().map(|memory| memory.saved_at_s()).fold(started_s, u64::max)
 }
 
 fn db_size(call: &mut Call<'_, '_>) -> Result<Work, String> {
@@ -214,6 +219,7 @@ fn persistence(shared: &Shared, text: &mut String) {
     line(text, "async_loading", 0);
     let unsaved: u64 = shared.memories().map(|memory| memory.unsaved()).sum();
     line(text, "rdb_changes_since_last_save", unsaved);
+    line(text, "rdb_last_save_time", last_save_s(shared));
     line(text, "aof_enabled", u8::from(shared.maps().next().is_some()));
     let failed = shared.maps().any(|map| map.sync_error().is_some());
     line(text, "aof_last_write_status", if failed { "err" } else { "ok" });

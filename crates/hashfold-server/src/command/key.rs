@@ -47,7 +47,7 @@ fn delete_one(call: &mut KeyCall<'_, '_>, key: &[u8]) -> Result<bool, String> {
         call.strings.delete_hidden(key)?;
         return Ok(true);
     }
-    let is_there = call.strings.get(key)?.is_some();
+    let is_there = call.strings.has(key)?;
     if is_there {
         call.strings.delete(key)?;
     }

@@ -5,7 +5,7 @@ use super::{
     entry::{Arguments, Call, Command, Flag, Group, JobReply, Run, Work},
 };
 use crate::{
-    data::{Duplicates, FilterKey, View},
+    data::{Duplicates, FilterKey, ScanLimit, View},
     protocol::matches,
     session::Session,
 };
@@ -39,6 +39,12 @@ const KEYS_MAX: u64 = 1_000_000;
 
 /// Maximum number of keys that one `SCAN` goes through.
 const COUNT_MAX: i64 = 1_000_000;
+
+/// Maximum number of bytes of the keys that `KEYS` returns.
+const KEYS_BYTES_MAX: usize = 64 << 20;
+
+/// One `SCAN` goes through about this number of bytes of keys at most.
+const SCAN_BYTES: usize = 4 << 20;
 
 /// Number of keys of which `RANDOMKEY` chooses one.
 const SAMPLE: u64 = 64;
@@ -149,7 +155,8 @@ fn scan_some(
         keys.retain(|key| wanted.matches(key));
     }
     let Some(view) = view.filter(|_| wanted.has_type("string")) else { return Ok((0, keys)) };
-    let cursor = view.scan_some(wanted.cursor, wanted.count, &mut |key| {
+    let limit = ScanLimit { keys: wanted.count, bytes: SCAN_BYTES };
+    let cursor = view.scan_some(wanted.cursor, limit, &mut |key| {
         if wanted.matches(key) {
             keys.push(key.to_vec());
         }
@@ -166,15 +173,22 @@ fn keys(call: &mut Call<'_, '_>) -> Result<Work, String> {
     Ok(Box::new(move || {
         let mut keys: Vec<Vec<u8>> = filters.iter().map(|filter| filter.key().to_vec()).collect();
         keys.retain(|key| matches(&pattern, key));
+        let mut bytes: usize = keys.iter().map(Vec::len).sum();
         let visited = view.map_or(Ok(()), |view| {
             view.visit_keys(&mut |key| {
                 if matches(&pattern, key) {
-                    keys.push(key.to_vec());
+                    bytes += key.len();
+                    (bytes <= KEYS_BYTES_MAX).then(|| keys.push(key.to_vec()));
                 }
             })
         });
         if let Err(error) = visited {
             return failed(&error);
+        }
+        if bytes > KEYS_BYTES_MAX {
+            let message =
+                format!("ERR KEYS returns at most {KEYS_BYTES_MAX} bytes of keys; use SCAN");
+            return Box::new(move |_, reply| reply.error(&message));
         }
         Box::new(move |_, reply| {
             reply.array(keys.len());

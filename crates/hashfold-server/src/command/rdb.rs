@@ -201,7 +201,7 @@ impl Options {
 fn restore(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let key = call.arguments.at(1);
     let options = Options::parse(&call.arguments)?;
-    if call.strings.get(key)?.is_some() && !options.replaces {
+    if call.strings.has(key)? && !options.replaces {
         return Err("BUSYKEY Target key name already exists.".into());
     }
     let start = if options.is_absolute { 0 } else { call.strings.now_ms() };

@@ -162,9 +162,9 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Whether the value before makes a difference.
+    /// Whether the value before makes a difference, not only whether there is one and when it expires.
     fn reads_old(&self) -> bool {
-        self.condition != Condition::None || self.returns_old || self.expiry == Expiry::Keep
+        self.returns_old || matches!(self.condition, Condition::Equal(_))
     }
 }
 
@@ -175,13 +175,13 @@ fn set(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let old = if options.reads_old() { call.strings.get(key)?.cloned() } else { None };
     let is_set = match options.condition {
         Condition::None => true,
-        Condition::Absent => old.is_none(),
-        Condition::Present => old.is_some(),
+        Condition::Absent => !call.strings.has(key)?,
+        Condition::Present => call.strings.has(key)?,
         Condition::Equal(value) => old.as_ref().is_some_and(|old| old.value == value),
     };
     if is_set {
         if options.expiry == Expiry::Keep {
-            expires_at = old.as_ref().and_then(|old| old.expires_at);
+            expires_at = call.strings.expiry(key)?.flatten();
         }
         call.strings.put(key, value.to_vec(), expires_at)?;
         // As in Redis: also a value that has expired already, of a key that was absent.
@@ -197,7 +197,7 @@ fn set(call: &mut StringCall<'_, '_>) -> Result<(), String> {
 
 fn set_absent(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let (key, value) = (call.arguments.at(1), call.arguments.at(2));
-    if call.strings.get(key)?.is_some() {
+    if call.strings.has(key)? {
         return call.integer(0);
     }
     call.strings.put(key, value.to_vec(), None)?;
@@ -246,7 +246,7 @@ fn get_and_expire(call: &mut StringCall<'_, '_>) -> Result<(), String> {
 fn get_and_delete(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     let key = call.arguments.at(1);
     call.value(key)?;
-    if call.strings.get(key)?.is_some() {
+    if call.strings.has(key)? {
         call.strings.delete(key)?;
     }
     Ok(())
@@ -323,7 +323,7 @@ fn put_all(call: &mut StringCall<'_, '_>) -> Result<(), String> {
 
 fn set_all_absent(call: &mut StringCall<'_, '_>) -> Result<(), String> {
     for (key, _) in pairs_of(call)? {
-        if call.strings.get(key)?.is_some() {
+        if call.strings.has(key)? {
             return call.integer(0);
         }
     }

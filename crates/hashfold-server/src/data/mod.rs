@@ -33,5 +33,5 @@ pub(crate) use self::{
     set::{DataSet, gone, warming},
     space::Space,
     turns::{FilterTurns, TurnGroup},
-    view::{NoPuts, View},
+    view::{NoPuts, ScanLimit, View},
 };

@@ -38,6 +38,26 @@ pub(crate) struct View {
     latency: Arc<Latency>,
 }
 
+/// How many keys a scan visits, and about how many of their bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScanLimit {
+    pub(crate) keys: usize,
+    pub(crate) bytes: usize,
+}
+
+impl ScanLimit {
+    const NONE: ScanLimit = ScanLimit { keys: usize::MAX, bytes: usize::MAX };
+
+    fn is_reached(self) -> bool {
+        self.keys == 0 || self.bytes == 0
+    }
+
+    fn take(&mut self, key: &[u8]) {
+        self.keys = self.keys.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(key.len());
+    }
+}
+
 /// The lock that keeps lookups in a view together: none, unless it is that of a map or of a data set in memory.
 #[derive(Debug)]
 pub(crate) enum Reading<'a> {
@@ -383,7 +403,7 @@ impl View {
             Source::Table(table) => Box::new(table.scan()),
             Source::Version(version) => version.scan_all(),
             Source::Map(map, changes) => {
-                return scan_map(map, changes, 0, usize::MAX, visit).map(|_| ());
+                return scan_map(map, changes, 0, ScanLimit::NONE, visit).map(|_| ());
             }
             Source::Memory(memory) => {
                 let end = memory.visit_from(0, &mut |_, key| {
@@ -400,8 +420,8 @@ impl View {
         Ok(())
     }
 
-    /// Calls `visit` with the keys after a cursor, at least `count` if there are so many, and returns the
-    /// cursor after them: 0 at the end, as at the start.
+    /// Calls `visit` with the keys after a cursor, until a limit is reached, and returns the cursor after them: 0 at the end,
+    /// as at the start.
     ///
     /// A cursor is a chunk in its high 14 bits, and the start of a hash. A key that is there during a
     /// whole scan is visited once, also if versions change meanwhile.
@@ -411,18 +431,17 @@ impl View {
     pub(crate) fn scan_some(
         &self,
         cursor: u64,
-        count: usize,
+        mut limit: ScanLimit,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<u64> {
         match &self.source {
-            Source::Map(map, changes) => return scan_map(map, changes, cursor, count, visit),
-            Source::Memory(memory) => return Ok(scan_memory(memory, cursor, count, visit)),
+            Source::Map(map, changes) => return scan_map(map, changes, cursor, limit, visit),
+            Source::Memory(memory) => return Ok(scan_memory(memory, cursor, limit, visit)),
             Source::Table(_) | Source::Version(_) => {}
         }
         let mut chunk = (cursor >> PREFIX_BITS) as u32;
         let mut from = cursor << (64 - PREFIX_BITS);
         let chunks = self.chunks();
-        let mut left = count;
         while chunk < chunks {
             let mut run = self.scan_chunk(chunk, from)?;
             let mut last = None;
@@ -430,15 +449,15 @@ impl View {
                 let entry = run.entry();
                 let prefix = entry.hash.high() >> (64 - PREFIX_BITS);
                 // Keys that share a prefix come together.
-                if left == 0 && last != Some(prefix) {
+                if limit.is_reached() && last != Some(prefix) {
                     return Ok(u64::from(chunk) << PREFIX_BITS | prefix);
                 }
                 visit(entry.key);
                 last = Some(prefix);
-                left = left.saturating_sub(1);
+                limit.take(entry.key);
             }
             (chunk, from) = (chunk + 1, 0);
-            if left == 0 && chunk < chunks {
+            if limit.is_reached() && chunk < chunks {
                 return Ok(u64::from(chunk) << PREFIX_BITS);
             }
         }
@@ -527,7 +546,7 @@ fn scan_map(
     map: &ServedMap,
     changes: &Changes,
     cursor: u64,
-    mut left: usize,
+    mut limit: ScanLimit,
     visit: &mut dyn FnMut(&[u8]),
 ) -> Result<u64> {
     if cursor == 0 {
@@ -537,20 +556,23 @@ fn scan_map(
         return Ok(0);
     }
     let mut last = None;
-    let next =
-        map.visit_from(cursor << (64 - PREFIX_BITS), left.saturating_add(1), &mut |hash, key| {
+    let next = map.visit_from(
+        cursor << (64 - PREFIX_BITS),
+        limit.keys.saturating_add(1),
+        &mut |hash, key| {
             let prefix = prefix_of(hash);
             // Keys that share a prefix come together.
-            if left == 0 && last != Some(prefix) {
+            if limit.is_reached() && last != Some(prefix) {
                 return false;
             }
             if !changes.keys.contains_key(key) {
                 visit(key);
             }
             last = Some(prefix);
-            left = left.saturating_sub(1);
+            limit.take(key);
             true
-        })?;
+        },
+    )?;
     Ok(next.map_or(0, prefix_of))
 }
 
@@ -563,18 +585,18 @@ fn prefix_of(hash: u64) -> u64 {
 fn scan_memory(
     memory: &ServedMemory,
     cursor: u64,
-    mut left: usize,
+    mut limit: ScanLimit,
     visit: &mut dyn FnMut(&[u8]),
 ) -> u64 {
     let mut last = None;
     let next = memory.visit_from(cursor << (64 - PREFIX_BITS), &mut |hash, key| {
         // Keys that share a prefix come together.
-        if left == 0 && last != Some(prefix_of(hash)) {
+        if limit.is_reached() && last != Some(prefix_of(hash)) {
             return false;
         }
         visit(key);
         last = Some(prefix_of(hash));
-        left = left.saturating_sub(1);
+        limit.take(key);
         true
     });
     next.map_or(0, prefix_of)

@@ -10,7 +10,7 @@ use crate::{
     command::{Lookup, Needs, Value, Values},
     data::{ServedMap, ServedMemory, View},
 };
-use hashfold::{Error, ErrorClass, ErrorKind};
+use hashfold::{Error, ErrorClass, ErrorKind, Result};
 use std::{ops::Range, sync::Arc};
 
 /// Number of keys from which on a batch is full.
@@ -261,12 +261,15 @@ impl Group {
         let mut answers = Answers { places, parts: self.parts(), ..Answers::default() };
         let Some(view) = &self.view else { return answers.with_filters(&self.filters) };
         let keys: Vec<&[u8]> = (0..self.keys()).map(|i| self.key(i)).collect();
+        if let Some(data) = view.memory().filter(|_| !answers.parts.is_empty()) {
+            answers.put_parts(view, data, &keys, memory);
+            return answers.with_filters(&self.filters);
+        }
         let mut seen = vec![false; keys.len()];
         let looked_up = view.get_many(&keys, &mut |i, stored| {
             seen[i] = true;
             answers.put(i, view, stored, memory);
-            // Nothing is read in vain.
-            if answers.too_large.is_some() { Err(ErrorKind::Stopped.into()) } else { Ok(()) }
+            answers.go_on()
         });
         if looked_up.is_err() {
             // Keys of undamaged tables were answered. The others are asked one by one, so that each gets
@@ -274,9 +277,7 @@ impl Group {
             let left = (0..keys.len()).filter(|i| !seen[*i]);
             left.for_each(|i| answers.ask(i, view, keys[i], memory));
         }
-        if let Some(error) = answers.too_large.clone() {
-            (0..keys.len()).for_each(|i| answers.fail_with(i, error.clone()));
-        }
+        answers.fail_if_too_large();
         answers.with_filters(&self.filters)
     }
 }
@@ -325,6 +326,48 @@ impl Answers {
         match self.parts.is_empty() {
             true => self.keep(i, view, stored, memory),
             false => self.put_part(i, view, stored, memory),
+        }
+    }
+
+    /// Looks up the parts of values in memory that are needed, and no other bytes of long values.
+    fn put_parts(
+        &mut self,
+        view: &View,
+        data: &ServedMemory,
+        keys: &[&[u8]],
+        memory: &Arc<ValueMemory>,
+    ) {
+        let (needs, is_plain): (Vec<_>, _) =
+            (self.parts.iter().map(|part| part.needs).collect(), view.is_plain());
+        // Clients get a row as text, of which a part is known when all of it is there.
+        let part = |i: usize, size| match is_plain || needs[i] == Needs::Nothing {
+            true => needs[i].range(size),
+            false => 0..size,
+        };
+        let stopped = data.get_parts(keys, part, |i, found| {
+            match found {
+                Some((part, size)) if is_plain => {
+                    self.parts[i].size = size;
+                    self.keep(i, view, part, memory);
+                }
+                Some((stored, _)) => self.put_part(i, view, stored, memory),
+                None => {}
+            }
+            self.go_on()
+        });
+        debug_assert!(stopped.is_ok() || self.too_large.is_some());
+        self.fail_if_too_large();
+    }
+
+    /// Ends a lookup after a value for which there is no room: nothing is read in vain.
+    fn go_on(&self) -> Result<()> {
+        if self.too_large.is_some() { Err(ErrorKind::Stopped.into()) } else { Ok(()) }
+    }
+
+    /// Lets all keys fail if there was no room for a value.
+    fn fail_if_too_large(&mut self) {
+        if let Some(error) = self.too_large.clone() {
+            (0..self.places.len()).for_each(|i| self.fail_with(i, error.clone()));
         }
     }
 

@@ -303,14 +303,16 @@ impl MemoryGroup {
         let MemoryRequest { protocol, is_named, .. } = self.requests[i];
         let MemoryReplies { output, places, room } = replies;
         let start = output.len();
-        let mut unit = self.memory.unit(alone);
-        unit.set_sees_filters(self.requests[i].seen.is_some());
         let names = KeyNames { are_named: is_named, space };
         let mut reply = Reply::new(output, protocol);
-        // Many commands return the value before: one without room for it changes nothing.
-        let done = room
-            .reserve_beside(start, old_bytes(&unit, (found, &arguments), &names), values)
-            .and_then(|()| change_alone(unit, (found, &arguments), &names, &mut reply))
+        // Many commands return a value that they read: one without room for it changes nothing.
+        let mut make_room = |size| room.reserve_beside(start, size, values);
+        let done = make_room(reply_bytes(found.command))
+            .and_then(|()| {
+                let mut unit = self.memory.unit(alone).with_room(&mut make_room);
+                unit.set_sees_filters(self.requests[i].seen.is_some());
+                change_alone(unit, (found, &arguments), &names, &mut reply)
+            })
             .and_then(FilterEdit::apply);
         if let Err(error) = done {
             output.truncate(start);
@@ -318,18 +320,6 @@ impl MemoryGroup {
         }
         places[i] = start..output.len();
     }
-}
-
-/// Returns the size of the value that a call reads first, or of its reply if that is longer, in bytes.
-fn old_bytes(
-    unit: &MemoryUnit<'_>,
-    (found, arguments): (Found, &Arguments<'_>),
-    names: &KeyNames,
-) -> usize {
-    let Some(at) = found.command.keys.places(arguments.len()).next() else { return 0 };
-    let key = arguments.at(at);
-    unit.size_before(if names.are_named { inside(key) } else { key })
-        .max(reply_bytes(found.command))
 }
 
 impl MemoryReplies {

@@ -13,6 +13,7 @@ use std::{
     ops::Range,
     os::unix::fs::symlink,
     path::Path,
+    time::Duration,
 };
 
 const OUT_OF_MEMORY: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
@@ -375,6 +376,39 @@ fn a_value_with_more_bytes_than_the_memory_of_clients_is_not_returned() {
     let refused = "-ERR the value has 4194304 bytes, and the memory of clients 3145728; raise `client-memory`";
     client.check("SET large x GET", refused);
     client.check("GETDEL large", refused);
+    client.check("RENAME large other", refused);
+}
+
+/// What does not need the bytes of a value needs no memory for them.
+#[test]
+fn a_value_with_more_bytes_than_the_memory_of_clients_is_counted_replaced_and_deleted() {
+    let home = Home::new();
+    let server = home.serve_file(&format!("client-memory = '3MiB'\n{}", file("64MiB", "")));
+    let mut client = Client::of(&server);
+    let part = "v".repeat(1 << 20);
+    let mut put = |client: &mut Client| {
+        (1..=4).for_each(|i| client.check(&format!("APPEND large {part}"), &(i << 20).to_string()));
+    };
+    put(&mut client);
+    client.check("STRLEN large", "4194304");
+    client.check("EXISTS large large", "2");
+    client.check("GETRANGE large 4194302 -1", "\"vv\"");
+    client.check("SETNX large x", "0");
+    client.check("SET large x NX", "nil");
+    client.check("MSETNX other x large x", "0");
+    client.check("PERSIST large", "0");
+    client.check("EXPIRE large 100 XX", "0");
+    client.check("DEL large other", "1");
+    put(&mut client);
+    client.check("MSET large x other y", "+OK");
+    client.check("GET large", "\"x\"");
+    client.check("DEL large", "1");
+    put(&mut client);
+    client.check("SET large x XX", "+OK");
+    client.check("DEL large", "1");
+    put(&mut client);
+    client.check("EXPIRE large 0", "1");
+    client.check("EXISTS large", "0");
 }
 
 #[test]
@@ -405,6 +439,32 @@ fn scans_return_each_key_once() {
 }
 
 /// Saves on request and at the stop; a server that starts has what was saved last.
+/// Keys of 40 KB: whatever is asked for, a reply has some megabytes at most, or an error.
+#[test]
+fn keys_are_returned_within_limits_of_their_bytes() {
+    let home = Home::new();
+    let server = home.serve_file(&file("256MiB", ""));
+    let mut client = Client::of(&server);
+    let name = |i: usize| format!("{i}-{}", "k".repeat(40_000));
+    (0..300).for_each(|i| client.check(&format!("SET {} 1", name(i)), "+OK"));
+    let (mut cursor, mut seen) = ("0".to_owned(), 0);
+    loop {
+        let reply = client.call(&format!("SCAN {cursor} COUNT 1000000"));
+        assert!(reply.len() < 6 << 20, "{}", reply.len());
+        let mut words = reply.split(['[', ']', '"', ' ']).filter(|word| !word.is_empty());
+        cursor = words.next().unwrap().to_owned();
+        seen += words.count();
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(seen, 300);
+    assert_eq!(client.call("KEYS *").matches("-k").count(), 300);
+    (300..1700).for_each(|i| client.check(&format!("SET {} 1", name(i)), "+OK"));
+    client.check("KEYS *", "-ERR KEYS returns at most 67108864 bytes of keys; use SCAN");
+    assert_eq!(client.call("KEYS 1-*").matches("-k").count(), 1);
+}
+
 #[test]
 fn data_are_saved_to_a_store_and_loaded_from_it() {
     let home = Home::new();
@@ -416,8 +476,17 @@ fn data_are_saved_to_a_store_and_loaded_from_it() {
     client.check(&format!("GET {}", key(7)), &format!("{:?}", value(7, 0)));
     client.check("APPEND new ab", "2");
     assert!(client.call("INFO persistence").contains("rdb_changes_since_last_save:1\\r"));
+    let started_s: u64 = client.call("LASTSAVE").parse().unwrap();
+    let clock = Env::system().clock;
+    let now_s = || clock.unix_time().as_secs();
+    while now_s() == started_s {
+        clock.sleep(Duration::from_millis(10));
+    }
     client.check("SAVE", "+OK");
     assert!(client.call("INFO persistence").contains("rdb_changes_since_last_save:0\\r"));
+    let saved_s: u64 = client.call("LASTSAVE").parse().unwrap();
+    assert!((started_s + 1..=now_s()).contains(&saved_s));
+    assert!(client.call("INFO persistence").contains(&format!("rdb_last_save_time:{saved_s}\\r")));
     let saved = || Store::open(home.path("saved")).unwrap().reader().unwrap();
     assert_eq!(saved().get("new").unwrap().as_deref(), Some(&b"ab"[..]));
     client.check("APPEND new cd", "4");

@@ -206,26 +206,56 @@ impl AppendShard {
         drop: impl FnOnce(&[u8]) -> usize,
     ) -> Result<Option<usize>> {
         let Some(found) = self.find(place, key) else { return Ok(None) };
-        let (old, mut value) = (Reference(found.value), Vec::new());
-        self.values.read_value(old, &mut value);
+        let mut value = Vec::new();
+        self.values.read_value(Reference(found.value), &mut value);
         let dropped = drop(&value).min(value.len());
         if dropped > 0 {
-            self.prepare(place)?;
-            let rest = &value[dropped..];
-            let reference = self.change_values(|values| values.store(key, rest))?;
-            self.replace(place.hash, found, reference);
-            self.values.free(old);
-            self.values.slabs.give_back();
-            self.value_sizes.add(value.len() - dropped);
-            self.data_bytes -= dropped as u64;
+            self.keep_rest(place, key, found, (dropped, &value[dropped..]))?;
         }
         Ok(Some(dropped))
     }
 
+    /// Removes the first bytes of a value, so that at most `keep` stay; returns the number of bytes removed, or `None` if the
+    /// key is not there. Only those that stay are read.
+    pub(super) fn trim_to(
+        &mut self,
+        place: &Place,
+        key: &[u8],
+        keep: usize,
+    ) -> Result<Option<usize>> {
+        let Some(found) = self.find(place, key) else { return Ok(None) };
+        let reference = Reference(found.value);
+        let dropped = self.values.sizes(reference).0.saturating_sub(keep);
+        if dropped > 0 {
+            let mut scratch = Vec::new();
+            let rest = self.values.part(reference, |size| dropped..size, &mut scratch).0.to_vec();
+            self.keep_rest(place, key, found, (dropped, &rest))?;
+        }
+        Ok(Some(dropped))
+    }
+
+    /// Replaces a value by what stays of it, after its first bytes, whose number is `dropped`, were removed.
+    fn keep_rest(
+        &mut self,
+        place: &Place,
+        key: &[u8],
+        found: Found,
+        (dropped, rest): (usize, &[u8]),
+    ) -> Result<()> {
+        self.prepare(place)?;
+        let reference = self.change_values(|values| values.store(key, rest))?;
+        self.replace(place.hash, found, reference);
+        self.values.free(Reference(found.value));
+        self.values.slabs.give_back();
+        self.value_sizes.add(rest.len());
+        self.data_bytes -= dropped as u64;
+        Ok(())
+    }
+
     /// Removes a key; returns whether it was there.
     pub(super) fn remove(&mut self, place: &Place, key: &[u8]) -> Result<bool> {
-        self.prepare(place)?;
         let Some(found) = self.find(place, key) else { return Ok(false) };
+        self.prepare(place)?;
         let reference = Reference(found.value);
         self.index.remove(place.hash, found)?;
         self.data_bytes -= (self.values.sizes(reference).0 + key.len()) as u64;

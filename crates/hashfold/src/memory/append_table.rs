@@ -16,7 +16,10 @@ use crate::{
     run::Run,
     work::{Steps, Watch},
 };
-use std::sync::{Arc, PoisonError};
+use std::{
+    ops::Range,
+    sync::{Arc, PoisonError},
+};
 
 /// A table in RAM from keys to values, both any bytes, that can be appended to. Clones are the same table.
 ///
@@ -254,7 +257,7 @@ impl AppendTable {
     /// Calls `visit` with the number of each key and its value, in any order; the more keys at once, the faster. A value
     /// of up to 32 KiB with its key is lent without a copy.
     ///
-    /// The key's shard is locked while `visit` runs: it must not change this table.
+    /// The key's shard is locked while `visit` runs: it must not use this table, nor one of its snapshots.
     ///
     /// # Errors
     /// Those of `visit`, after which it is not called again.
@@ -263,6 +266,40 @@ impl AppendTable {
         keys: &[K],
         mut visit: impl FnMut(usize, Option<&[u8]>) -> Result<()>,
     ) -> Result<()> {
+        self.visit_parts(
+            keys,
+            |_, size| 0..size,
+            |i, found| visit(i, found.map(|(value, _)| value)),
+        )
+    }
+
+    /// Does what [`AppendTable::visit_many`] does with parts of values: `part` returns the range of bytes of a value, from the
+    /// number of its key and its size, and `visit` gets them, with the size of the value. Nothing else is copied of a value of
+    /// more than 32 KiB, so an empty part tells whether there is a key. Neither must use this table.
+    ///
+    /// ```
+    /// use hashfold::memory::{AppendTable, MemoryOptions};
+    /// let table = AppendTable::new(MemoryOptions::default())?;
+    /// table.append("eve", vec![7; 1_000_000])?;
+    /// let last_two = |_, size: usize| size.saturating_sub(2)..size;
+    /// table.visit_parts(&["eve", "adam"], last_two, |i, found| {
+    ///     assert_eq!(found, [Some((&[7, 7][..], 1_000_000)), None][i]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), hashfold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `visit`, after which it is not called again.
+    ///
+    /// # Panics
+    /// If a part is not within its value.
+    pub fn visit_parts<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        part: impl Fn(usize, usize) -> Range<usize>,
+        mut visit: impl FnMut(usize, Option<(&[u8], usize)>) -> Result<()>,
+    ) -> Result<()> {
         let hashes = keys.iter().map(|key| self.hash(key.as_ref()));
         let mut scratch = Vec::new();
         self.shards.in_batches(hashes, |shard, batch| {
@@ -270,9 +307,11 @@ impl AppendTable {
             let mut ahead = Ahead::new(batch);
             while let Some((position, place)) = shard.next(&mut ahead) {
                 let found = shard.find(place, keys[position].as_ref());
-                let value =
-                    found.map(|found| shard.values.value(Reference(found.value), &mut scratch));
-                visit(position, value)?;
+                let found = found.map(|found| {
+                    let part = |size| part(position, size);
+                    shard.values.part(Reference(found.value), part, &mut scratch)
+                });
+                visit(position, found)?;
             }
             Ok(())
         })
@@ -282,8 +321,8 @@ impl AppendTable {
     /// `from` on, until it returns `false`. Returns the bits for which it did.
     ///
     /// A key that stays is visited once, whatever writers change meanwhile. If `visit` stops among keys with equal bits, a call
-    /// from the returned bits on visits all of these again. Part of the table is locked while `visit` runs: it must not change
-    /// this table.
+    /// from the returned bits on visits all of these again. Part of the table is locked while `visit` runs: it must not use
+    /// this table, nor one of its snapshots.
     pub fn visit_keys(&self, from: u64, mut visit: impl FnMut(u64, &[u8]) -> bool) -> Option<u64> {
         let (mut pairs, mut scratch, mut next) = (Vec::new(), Vec::new(), from);
         loop {
@@ -314,7 +353,11 @@ impl AppendTable {
     /// # Errors
     /// `Memory` if the budget is exhausted; nothing is changed then.
     pub fn trim(&self, key: impl AsRef<[u8]>, keep: usize) -> Result<Option<usize>> {
-        self.trim_with(key, |value| value.len().saturating_sub(keep))
+        let key = key.as_ref();
+        let hash = self.hash(key);
+        let mut shard = self.shards.write(self.shards.of(hash));
+        let place = shard.place(hash);
+        shard.trim_to(&place, key, keep)
     }
 
     /// Removes the first bytes of a value, as many as `drop` returns for it: such as the records that are older than a

@@ -56,7 +56,7 @@ impl Slot<'_> {
     /// # Errors
     /// Those of [`AppendTable::trim`](super::AppendTable::trim).
     pub fn trim(&mut self, keep: usize) -> Result<Option<usize>> {
-        self.trim_with(|value| value.len().saturating_sub(keep))
+        self.shard.trim_to(self.place, self.key, keep)
     }
 
     /// Removes the first bytes of the value, as many as `drop` returns for it. Returns their number, or `None` if the key is

@@ -15,6 +15,7 @@ use super::{
     slabs::{Reference, Slabs},
 };
 use crate::error::Result;
+use std::ops::Range;
 
 /// The length in a reference to a head.
 const HEAD_LEN: usize = 0;
@@ -128,26 +129,49 @@ impl Values {
 
     /// Adds the value to `out`.
     pub(super) fn read_value(&self, reference: Reference, out: &mut Vec<u8>) {
-        let (size, mut skipped) = self.sizes(reference);
-        out.reserve(size);
+        let (size, start) = self.sizes(reference);
+        self.read_range(reference, start..start + size, out);
+    }
+
+    /// Adds bytes to `out` of those of a key and its value, with the key's length.
+    fn read_range(&self, reference: Reference, range: Range<usize>, out: &mut Vec<u8>) {
+        out.reserve(range.len());
+        let mut place = 0;
         for piece in self.pieces(reference) {
-            let skip = skipped.min(piece.len());
-            out.extend_from_slice(&piece[skip..]);
-            skipped -= skip;
+            let end = place + piece.len();
+            let [first, last] = [range.start, range.end].map(|at| at.clamp(place, end) - place);
+            out.extend_from_slice(&piece[first..last]);
+            place = end;
+            if place >= range.end {
+                break;
+            }
         }
     }
 
-    /// Returns the value: that in its block, or a copy in `scratch` if it has extents.
+    /// Returns a part of a value, and the size of the whole value in bytes, for which `part` returns the range: what is in its
+    /// block, or a copy in `scratch` if the value has extents.
     #[inline]
-    pub(super) fn value<'a>(&'a self, reference: Reference, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+    pub(super) fn part<'a>(
+        &'a self,
+        reference: Reference,
+        part: impl FnOnce(usize) -> Range<usize>,
+        scratch: &'a mut Vec<u8>,
+    ) -> (&'a [u8], usize) {
         if is_head(reference) {
+            let (size, start) = self.sizes(reference);
+            let part = part(size);
+            assert!(
+                part.start <= part.end && part.end <= size,
+                "the part {part:?} is not in {size} bytes"
+            );
             scratch.clear();
-            self.read_value(reference, scratch);
-            return scratch;
+            self.read_range(reference, start + part.start..start + part.end, scratch);
+            return (scratch, size);
         }
         let block = self.slabs.block(reference);
         let (len, start) = self.key_place(reference, block);
-        &block[start + len..]
+        let value = &block[start + len..];
+        (&value[part(value.len())], value.len())
     }
 
     /// Returns the key: that in its block, or a copy in `scratch` if it has extents.
@@ -463,7 +487,10 @@ mod tests {
                 let mut value = Vec::new();
                 values.read_value(reference, &mut value);
                 assert_eq!(value, expected);
-                assert_eq!(values.value(reference, &mut value), expected);
+                assert_eq!(
+                    values.part(reference, |size| 0..size, &mut value),
+                    (&expected[..], expected.len())
+                );
                 assert_eq!(values.key(reference, &mut value), key);
                 if kept_for.is_some() {
                     assert_eq!(read(&values, old), before);

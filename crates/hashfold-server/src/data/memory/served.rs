@@ -18,6 +18,7 @@ use hashfold::{
 };
 use hashfold_rows::{Form, Schema};
 use std::{
+    ops::Range,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -119,6 +120,8 @@ pub(crate) struct ServedMemory {
     changes: AtomicU64,
     /// Number of changes when the data were saved last.
     saved: AtomicU64,
+    /// When they were saved last, in seconds since 1970; 0 before.
+    saved_at_s: AtomicU64,
     /// Held while the data are saved.
     saving: Mutex<()>,
     /// Whether the data set has ended, and takes no change any more.
@@ -166,6 +169,7 @@ impl ServedMemory {
             schema,
             changes: AtomicU64::new(0),
             saved: AtomicU64::new(0),
+            saved_at_s: AtomicU64::new(0),
             saving: Mutex::default(),
             is_closed: Arc::default(),
             is_compacting: AtomicBool::new(false),
@@ -335,6 +339,20 @@ impl ServedMemory {
         self.table.load().visit_many(keys, visit)
     }
 
+    /// Looks up parts of values. `part` returns the range of a value's bytes, from the number of its key and its size; `visit`
+    /// is called once for each key, with these bytes and the size.
+    ///
+    /// # Errors
+    /// Errors of `visit`.
+    pub(crate) fn get_parts<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        part: impl Fn(usize, usize) -> Range<usize>,
+        visit: impl FnMut(usize, Option<(&[u8], usize)>) -> Result<()>,
+    ) -> Result<()> {
+        self.table.load().visit_parts(keys, part, visit)
+    }
+
     /// Calls `visit` with the high bits of the hash of each key, from these bits on, and with the key, in order of
     /// the hashes, until it returns `false`. Returns the high bits for which it did.
     pub(crate) fn visit_from(
@@ -348,6 +366,11 @@ impl ServedMemory {
     /// Returns the number of changes that are not saved.
     pub(crate) fn unsaved(&self) -> u64 {
         self.changes.load(SeqCst).saturating_sub(self.saved.load(SeqCst))
+    }
+
+    /// Returns when the data were saved last, in seconds since 1970; 0 if they were not since the start.
+    pub(crate) fn saved_at_s(&self) -> u64 {
+        self.saved_at_s.load(SeqCst)
     }
 
     /// Saves the data at this moment as a version; changes go on meanwhile. Returns the number of the version.
@@ -375,6 +398,7 @@ impl ServedMemory {
         };
         let number = save(&self.env, folder, snapshot, &self.schema)?;
         self.saved.store(changes, SeqCst);
+        self.saved_at_s.store(self.env.clock.unix_time().as_secs(), SeqCst);
         Ok(Some(number))
     }
 

@@ -12,9 +12,11 @@ use std::{collections::BTreeMap, sync::Arc};
 /// The reply to commands that would make a key expire.
 const NO_EXPIRY: &str = "ERR keys of a data set in memory do not expire";
 
+/// Makes room for a copy of a value of this size, or returns the reply to a command for which there is none.
+pub(crate) type MakeRoom<'a> = dyn FnMut(usize) -> Result<(), String> + 'a;
+
 /// The values of a data set in memory, as a command that runs alone sees and changes them. Its changes are made when it
 /// has ended without an error.
-#[derive(Debug)]
 pub(crate) struct MemoryUnit<'a> {
     memory: &'a ServedMemory,
     table: Arc<AppendTable>,
@@ -28,6 +30,8 @@ pub(crate) struct MemoryUnit<'a> {
     noted: Vec<Vec<u8>>,
     /// The value that was returned last.
     value: Option<Expiring>,
+    /// Makes room for each value before it is copied, if that is limited.
+    room: Option<&'a mut MakeRoom<'a>>,
 }
 
 impl<'a> MemoryUnit<'a> {
@@ -40,7 +44,13 @@ impl<'a> MemoryUnit<'a> {
             sees_filters: false,
             noted: Vec::new(),
             value: None,
+            room: None,
         }
+    }
+
+    /// Begins a command that gets room for each value that it reads before the value is copied.
+    pub(crate) fn with_room(self, room: &'a mut MakeRoom<'a>) -> MemoryUnit<'a> {
+        MemoryUnit { room: Some(room), ..self }
     }
 
     /// Begins a command that sees the filters beside the data, or does not.
@@ -54,19 +64,29 @@ impl<'a> MemoryUnit<'a> {
     }
 
     /// Returns the value of a key.
-    pub(crate) fn get(&mut self, key: &[u8]) -> Option<&Expiring> {
+    ///
+    /// # Errors
+    /// The reply: there is no room for a copy of the value.
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<&Expiring>, String> {
+        if let (Some(size), Some(room)) = (self.size(key), &mut self.room) {
+            room(size)?;
+        }
         let value = match self.changes.get(key) {
             Some(changed) => changed.clone(),
             None if self.is_cleared => None,
             None => self.table.get(key),
         };
         self.value = value.map(|value| Expiring { value, expires_at: None });
-        self.value.as_ref()
+        Ok(self.value.as_ref())
     }
 
-    /// Returns the size in bytes of the value that a key had before the command; 0 if it was not there.
-    pub(crate) fn size_before(&self, key: &[u8]) -> usize {
-        self.table.size(key).unwrap_or(0)
+    /// Returns the size of the value of a key in bytes; `None` if the key is not there.
+    pub(crate) fn size(&self, key: &[u8]) -> Option<usize> {
+        match self.changes.get(key) {
+            Some(changed) => changed.as_ref().map(Vec::len),
+            None if self.is_cleared => None,
+            None => self.table.size(key),
+        }
     }
 
     /// Refuses a key or a value that is too long.
