@@ -158,6 +158,7 @@ struct Progress {
     is_on: bool,
     as_json: bool,
     shown: Duration,
+    /// Frames of each stream when they were shown last, or at the first call.
     frames: Vec<u64>,
     /// Number of reports of each stream that were printed.
     reported: Vec<usize>,
@@ -188,6 +189,10 @@ impl Progress {
 
     fn show(&mut self, streams: &[StreamStats]) {
         self.show_reports(streams);
+        if self.frames.is_empty() {
+            // A run that continues begins with the frames of its checkpoint.
+            self.frames = streams.iter().map(|stream| stream.stats.totals.frames).collect();
+        }
         let now = SystemClock.now();
         let interval = if self.as_json { JSON_INTERVAL } else { LINE_INTERVAL };
         if !self.is_on || now - self.shown < interval {
@@ -195,7 +200,6 @@ impl Progress {
         }
         let seconds = (now - self.shown).as_secs_f64();
         self.shown = now;
-        self.frames.resize(streams.len(), 0);
         for (stream, before) in streams.iter().zip(&mut self.frames) {
             let stats = &stream.stats;
             let rate = units::per_second(stats.totals.frames - *before, seconds);

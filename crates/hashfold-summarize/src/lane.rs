@@ -163,8 +163,9 @@ impl Lane {
         })
     }
 
-    /// Starts the threads that read.
+    /// Publishes windows that had ended before the run, and starts the threads that read.
     pub(crate) fn begin(&mut self, stop: &Arc<AtomicBool>) -> Result<(), SummarizeError> {
+        self.pipeline.publish()?;
         for listener in mem::take(&mut self.listeners) {
             let shared = self.connections.clone();
             self.accepting.push(self.spawn(move || tcp::accept(listener, &shared))?);
@@ -276,14 +277,14 @@ impl Lane {
         Ok(())
     }
 
-    /// Writes a checkpoint during the run or at its end. One that cannot be written is counted, and reported if the one before
-    /// was written.
+    /// Writes a checkpoint during the run or at its end, and then publishes the windows that have ended. A checkpoint that cannot be
+    /// written is counted, and reported if the one before was written; windows wait for the next one then.
     pub(crate) fn try_to_save(&self, env: &Env) -> Result<(), SummarizeError> {
         let Some(path) = &self.checkpoint else { return Ok(()) };
         let checkpoint = self.pipeline.checkpoint()?;
         let Err(error) = checkpoint::write(env, path, &checkpoint) else {
             self.is_unsaved.store(false, Ordering::Relaxed);
-            return Ok(());
+            return Ok(self.pipeline.publish()?);
         };
         self.failed_checkpoints.fetch_add(1, Ordering::Relaxed);
         if !self.is_unsaved.swap(true, Ordering::Relaxed) {
@@ -308,6 +309,8 @@ impl Lane {
         if is_useful && (!goes_on || self.checkpoint.is_none()) {
             self.pipeline.end_windows()?;
         }
+        self.try_to_save(env)?;
+        // Without the windows that were published now.
         self.try_to_save(env)?;
         let mut stats = self.stats();
         stats.stats = self.pipeline.stop()?;
@@ -349,6 +352,7 @@ fn pipeline(
         sources: stream.files.len(),
         id,
         checkpoint,
+        windows_wait: config.checkpoints.is_some(),
         rejected,
         memory: memory.clone(),
         env: env.clone(),

@@ -4,7 +4,7 @@ use hashfold::{Error, Place, Result, pipeline::RejectedSink};
 use hashfold_rows::write_json_bytes;
 use std::{
     fs::{self, File, OpenOptions},
-    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -14,6 +14,8 @@ pub(crate) struct RejectedFile {
     path: PathBuf,
     file: File,
     line: Vec<u8>,
+    /// Whether a line was written since the last sync.
+    is_unsynced: bool,
 }
 
 impl RejectedFile {
@@ -33,7 +35,7 @@ impl RejectedFile {
             Ok(file)
         };
         let file = open().map_err(|error| failed("open", &path, error))?;
-        Ok(RejectedFile { path, file, line: Vec::new() })
+        Ok(RejectedFile { path, file, line: Vec::new(), is_unsynced: true })
     }
 }
 
@@ -49,6 +51,19 @@ impl RejectedSink for RejectedFile {
         self.line.extend_from_slice(b",\"frame\":");
         write_json_bytes(frame, &mut self.line);
         self.line.extend_from_slice(b"}\n");
+        self.is_unsynced = true;
         self.file.write_all(&self.line).map_err(|error| failed("write", &self.path, error))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        if !self.is_unsynced {
+            return Ok(());
+        }
+        self.is_unsynced = false;
+        match self.file.sync_data() {
+            // A pipe, which keeps nothing.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+            synced => synced.map_err(|error| failed("sync", &self.path, error)),
+        }
     }
 }

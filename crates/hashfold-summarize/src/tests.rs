@@ -803,6 +803,71 @@ fn after_a_power_cut_or_a_full_disk_the_next_run_has_all_events_once() {
     }
 }
 
+/// The power fails at every operation of the disk, every operation fails, and the disk gets full at every write; meanwhile, the
+/// file grows by events of all windows. Each event is in one table, or counted as late.
+#[test]
+fn after_a_crash_an_event_of_a_file_that_has_grown_is_in_one_table_or_late() {
+    const BEFORE: u64 = 150;
+    const ALL: u64 = 250;
+    let work = TempDir::new().unwrap();
+    let path = work.path().join("a.csv");
+    let text = CSV
+        .replace("files = [\"a.csv\"]", &format!("files = [\"{}\"]", path.display()))
+        .replace("[summary.all]", "[summary.whole]\nstream = \"v1\"\ncolumns = [{ name = \"events\", count = true }]\n[summary.all]")
+        .replace("out = \"out\"\n", "out = \"out\"\ncheckpoints = \"cp\"\ncheckpoint-interval = \"1ms\"\n");
+    let config = config(&text, Path::new(""));
+    let runs = AtomicU64::new(0);
+    let run = |disk: Arc<dyn Disk>| {
+        let env = Env { disk, ..Env::simulated(runs.fetch_add(1, Ordering::Relaxed)) };
+        Run::start(&config, &env, Arc::default())?.wait(&mut |_| {})
+    };
+    let faults: [fn(u64) -> Fault; 3] = [
+        |operation| Fault::PowerCut { operation },
+        |operation| Fault::Failure { operation },
+        |write| Fault::Full { write },
+    ];
+    let first: String = numbered(BEFORE);
+    // The last ones have the times of the first.
+    let again = numbered(ALL - BEFORE);
+    for fault in faults {
+        for at in 0.. {
+            fs::write(&path, &first).unwrap();
+            let faulty = FaultyDisk::new(FaultPlan::from(fault(at)));
+            let _ = run(Arc::new(faulty.clone()));
+            let is_over = at >= faulty.operations();
+            let disk: Arc<dyn Disk> = match fault(at) {
+                Fault::PowerCut { .. } => Arc::new(faulty.after_power_cut(at)),
+                _ => Arc::new(faulty.snapshot()),
+            };
+            fs::write(&path, [&first[..], &again].concat()).unwrap();
+            let stats = run(disk.clone()).unwrap_or_else(|error| panic!("fault {at}: {error}"));
+            let summaries = stats[0].summaries.iter().zip(&stats[0].stats.summaries);
+            for (name, counts) in summaries.filter(|(name, _)| *name != "all") {
+                assert_eq!(counts.events + counts.late, ALL, "{name}, {:?}", fault(at));
+                assert_eq!(events_in_tables(&disk, name), counts.events, "{name}, {:?}", fault(at));
+            }
+            if is_over {
+                break;
+            }
+        }
+    }
+}
+
+/// Adds up the column `events` of all tables of a summary on a disk.
+fn events_in_tables(disk: &Arc<dyn Disk>, summary: &str) -> u64 {
+    let (env, folder) =
+        (Env { disk: disk.clone(), ..Env::simulated(1) }, Path::new("out").join(summary));
+    let options = ReadOptions::new().env(env);
+    let names = disk.list(&folder).unwrap_or_default().into_iter();
+    // A folder in which a crash came before the table has no manifest.
+    let tables = names.filter_map(|name| Table::open_with(folder.join(name), &options).ok());
+    let events = |row: String| {
+        let row: serde_json::Value = serde_json::from_str(&row).unwrap();
+        row["events"].as_u64().unwrap()
+    };
+    tables.flat_map(|table| rows_of(&table)).map(events).sum()
+}
+
 #[test]
 fn events_come_over_tcp_until_the_run_stops() {
     let work = TempDir::new().unwrap();

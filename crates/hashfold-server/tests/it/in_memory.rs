@@ -386,7 +386,7 @@ fn a_value_with_more_bytes_than_the_memory_of_clients_is_counted_replaced_and_de
     let server = home.serve_file(&format!("client-memory = '3MiB'\n{}", file("64MiB", "")));
     let mut client = Client::of(&server);
     let part = "v".repeat(1 << 20);
-    let mut put = |client: &mut Client| {
+    let put = |client: &mut Client| {
         (1..=4).for_each(|i| client.check(&format!("APPEND large {part}"), &(i << 20).to_string()));
     };
     put(&mut client);

@@ -106,10 +106,8 @@ impl OwnedChains {
         Ok(())
     }
 
-    /// Lets all windows end, and makes a dump if there are any.
-    pub(super) fn end(&mut self, now_ms: Option<i64>) -> Result<()> {
-        self.credits.summaries.iter_mut().for_each(|owned| owned.windows.end());
-        self.hand_over()?;
+    /// Makes a dump if there are any, when all windows are ended.
+    pub(super) fn dump_at_end(&mut self, now_ms: Option<i64>) -> Result<()> {
         match now_ms.filter(|_| self.table.chains.dump_ms.is_some()) {
             Some(now_ms) => self.give_dump(now_ms),
             None => Ok(()),
@@ -129,9 +127,9 @@ impl OwnedChains {
         self.table.dump(now_ms.unwrap_or(0))
     }
 
-    /// Gives windows that have ended to their sinks.
-    pub(super) fn hand_over(&mut self) -> Result<()> {
-        self.credits.summaries.iter_mut().try_for_each(Owned::hand_over)
+    /// Returns the summaries of credits.
+    pub(super) fn summaries(&mut self) -> &mut [Owned] {
+        &mut self.credits.summaries
     }
 
     /// Returns the counts so far.

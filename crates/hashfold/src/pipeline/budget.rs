@@ -63,6 +63,12 @@ impl Account {
         Ok(())
     }
 
+    /// Keeps no more of the budget than the bytes in use.
+    pub(super) fn fit(&mut self) {
+        self.reserved.resize(self.used).expect("fewer bytes are in every limit");
+        self.held = self.used;
+    }
+
     /// Adds bytes that were made sure of.
     #[inline]
     pub(super) fn add(&mut self, bytes: u64) {

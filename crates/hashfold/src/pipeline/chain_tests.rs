@@ -610,7 +610,8 @@ fn chains_continue_exactly_where_their_checkpoint_was() {
     }
 }
 
-/// States of versions 1 and 2, which have no clocks of sources, no events that are held, and no sums that overflow.
+/// States of versions 1 and 2, which have no clocks of sources, no events that are held, no sums that overflow, and no windows that
+/// have ended.
 #[test]
 fn checkpoints_of_older_versions_are_read() {
     let run = |checkpoint| {
@@ -628,10 +629,12 @@ fn checkpoints_of_older_versions_are_read() {
         let mut older = newest.clone();
         older.version = version;
         // The clock, 4 bytes, and the counts. Behind these, the newest version has the number of events that are held.
-        let counts = &newest.head[31..newest.head.len() - 1];
+        let counts = &newest.head[40..newest.head.len() - 1];
         older.head = [&newest.head[..9], &[0; 4], counts].concat();
         // The counts of the summary are a byte each; the last one is that of sums that overflow.
         older.summaries[0].remove(5);
+        // The number of windows that have ended.
+        assert_eq!(older.summaries[0].pop(), Some(0));
         let bytes = older.to_bytes();
         assert_eq!(bytes[4], version);
         let second = run(Some(Checkpoint::from_bytes(&bytes).unwrap()));

@@ -3,7 +3,7 @@
 //! | field      | size |                                                                             |
 //! |------------|-----:|-----------------------------------------------------------------------------|
 //! | magic      |    4 | `HFPC`                                                                      |
-//! | version    |    1 | 4                                                                           |
+//! | version    |    1 | 5                                                                           |
 //! | definition |    8 | XXH3-64 of the fields, summaries and chains, encoded as below               |
 //! | id         |    8 | of the pipeline and those that continue it                                  |
 //! | positions  |    … | of the sources: their number, then each                                     |
@@ -19,7 +19,7 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"HFPC";
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 /// The first version that has chains.
 const VERSION_CHAINS: u8 = 2;
 /// The first version that has the clocks of sources, events that are held, and the beginnings of files.
@@ -28,6 +28,10 @@ pub(super) const VERSION_SOURCES: u8 = 3;
 pub(super) const VERSION_OVERFLOWS: u8 = 3;
 /// The first version that has an id.
 const VERSION_ID: u8 = 4;
+/// The first version that has windows which have ended.
+pub(super) const VERSION_ENDED: u8 = 5;
+/// The first version that has the date of the machine at the last event.
+pub(super) const VERSION_DATE: u8 = 5;
 
 /// The definitions and the pipeline that a checkpoint belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,15 +2,16 @@
 //!
 //! A source is a connection, or all files together. Its watermark is the latest time of its events. The clock of the
 //! stream is the least watermark of the sources that are active, and never goes back: a source that is behind the others
-//! is not late. A source that sends nothing for the idle time holds the clock no longer. One that has sent no event holds it
+//! is not late. A source that sends nothing for the idle time holds the clock no longer, nor does one that is behind it by more than
+//! an event may be ahead: its clock is wrong, or its events are late anyway. One that has sent no event holds it
 //! at the beginning of the stream only: later, connections that come and go all the time would stop it.
 //!
 //! An event is *ahead* if its time is later than the clock and all watermarks by more than the allowed time. For live
-//! sources, the time that has passed on the machine since then is allowed, too. What becomes of it depends on the other
-//! sources:
+//! sources, the time that has passed on the machine since then is allowed, too, also that between two runs. What becomes of it
+//! depends on the other sources:
 //!
-//! - Another source contradicts: its last event was not ahead. Then the event is refused, since its sender has a wrong
-//!   clock, and moves nothing.
+//! - Another source that is not idle contradicts: its last event was not ahead. Then the event is refused, since its sender has a
+//!   wrong clock, and moves nothing.
 //! - No other source contradicts. Then the event is held. When [`HELD_STREAK`] successive events are ahead, time has
 //!   really passed: the clock moves to the earliest of them, and all that are held are handled. When an event comes before
 //!   that which is not ahead, those that are held had wrong times, and are refused.
@@ -19,7 +20,10 @@
 //! Hence an event of such a source is refused, too, if its time is later than that of the machine by more than the future
 //! that is allowed.
 
-use super::{checkpoint::VERSION_SOURCES, events::TIME_MS_MAX};
+use super::{
+    checkpoint::{VERSION_DATE, VERSION_SOURCES},
+    events::TIME_MS_MAX,
+};
 use crate::{
     codec::Decoder,
     error::{Error, Result},
@@ -104,8 +108,10 @@ pub(super) struct StreamClock {
     /// Number of successive events that are ahead, and the earliest time of them.
     streak: u32,
     earliest_ms: i64,
-    /// Time of the machine at the last event that was taken, or at the first batch.
+    /// Time of the machine at the last event that was taken, or at the first batch; before that if an earlier run has taken one.
     taken_at_ms: Option<i64>,
+    /// Date of the machine at the last event that was taken, also by an earlier run.
+    taken_date_ms: Option<i64>,
     /// Time of the machine at the first batch.
     began_at_ms: Option<i64>,
 }
@@ -136,6 +142,7 @@ impl StreamClock {
             streak: 0,
             earliest_ms: 0,
             taken_at_ms: None,
+            taken_date_ms: None,
             began_at_ms: None,
         }
     }
@@ -154,9 +161,10 @@ impl StreamClock {
     /// Whether an open source holds the clock.
     fn is_held_by(&self, source: &SourceClock, at_ms: i64) -> bool {
         let is_beginning = self.now_ms.is_none() && !self.is_idle(self.began_at_ms, at_ms);
+        let is_near = |mark_ms: i64| self.now().saturating_sub(mark_ms) <= self.limits.ahead_ms;
         !source.is_ahead
             && !self.is_idle(Some(source.active_at_ms), at_ms)
-            && (source.watermark_ms.is_some() || is_beginning)
+            && source.watermark_ms.map_or(is_beginning, is_near)
     }
 
     fn is_idle(&self, since_ms: Option<i64>, at_ms: i64) -> bool {
@@ -169,7 +177,10 @@ impl StreamClock {
         if !source.is_open {
             (source.is_open, source.active_at_ms) = (true, arrival.at_ms);
         }
-        self.taken_at_ms.get_or_insert(arrival.at_ms);
+        self.taken_at_ms.get_or_insert_with(|| {
+            let date_ms = self.taken_date_ms.unwrap_or(arrival.date_ms);
+            arrival.at_ms.saturating_sub(arrival.date_ms.saturating_sub(date_ms).max(0))
+        });
         self.began_at_ms.get_or_insert(arrival.at_ms);
         let latest_ms = match arrival.is_live {
             true => arrival.date_ms.saturating_add(self.limits.future_ms),
@@ -190,7 +201,8 @@ impl StreamClock {
         let expected =
             |other: &SourceClock| arrival.expected_ms(other.watermark_ms, other.active_at_ms);
         let expected_ms = known().filter_map(expected).max();
-        let is_contradicted = known().next().is_some();
+        let is_idle = |other: &SourceClock| self.is_idle(Some(other.active_at_ms), arrival.at_ms);
+        let is_contradicted = known().any(|other| !is_idle(other));
         let current = &mut self.current;
         (current.least_ms, current.expected_ms) = (least_ms, expected_ms);
         current.is_contradicted = is_contradicted;
@@ -234,6 +246,7 @@ impl StreamClock {
         source.active_at_ms = arrival.at_ms;
         source.is_ahead = false;
         self.taken_at_ms = Some(arrival.at_ms);
+        self.taken_date_ms = Some(arrival.date_ms);
         self.streak = 0;
         let own_ms = source.watermark_ms;
         self.now_ms = self.now_ms.max(least_ms.map_or(own_ms, |least_ms| least_ms.min(own_ms)));
@@ -314,6 +327,7 @@ impl StreamClock {
         out.push(u8::from(main.is_ahead));
         out.extend(self.streak.to_le_bytes());
         out.extend(self.earliest_ms.to_le_bytes());
+        put_time(out, self.taken_date_ms);
     }
 
     /// Reads what [`StreamClock::put`] wrote, or the clock of a version without sources: the time of the clock, and a number
@@ -332,6 +346,9 @@ impl StreamClock {
             main.is_ahead = fields.u8()? != 0;
             clock.streak = fields.u32()?;
             clock.earliest_ms = take_ms(fields)?;
+            if version >= VERSION_DATE {
+                clock.taken_date_ms = take_time(fields)?;
+            }
         } else {
             fields.u32()?;
         }

@@ -68,6 +68,10 @@ pub struct PipelineOptions {
     pub id: u64,
     /// The state to start with.
     pub checkpoint: Option<Checkpoint>,
+    /// Whether windows that have ended wait until a checkpoint that has them is kept, and the caller says so
+    /// ([`Pipeline::publish`]). What is read again after a crash then comes into no window that was published before, so each
+    /// event of a source with positions is in the results once. Otherwise, sinks get windows as soon as they have ended.
+    pub windows_wait: bool,
     /// The receiver of frames that are no events; they are only counted without one.
     pub rejected: Option<Box<dyn RejectedSink>>,
     /// The budget of the memory of groups in windows that are open or being handed over, and of chains. An event that needs
@@ -90,6 +94,7 @@ impl Default for PipelineOptions {
             sources: 0,
             id: 0,
             checkpoint: None,
+            windows_wait: false,
             rejected: None,
             memory: MemoryBudget::unlimited(),
             env: Env::system(),
@@ -233,6 +238,16 @@ impl Pipeline {
         if is_busy { Ok(()) } else { self.input.pass_time() }
     }
 
+    /// Gives the windows that had ended at the last [checkpoint](Pipeline::checkpoint) to their sinks, which is to be kept
+    /// durably before; with [`PipelineOptions::windows_wait`]. Those of the checkpoint that the pipeline started with are among
+    /// them. The sinks get them behind all batches that were pushed before; the next checkpoint does not have them any more.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline.
+    pub fn publish(&self) -> Result<()> {
+        self.input.mark(Mark::Publish { all: false })
+    }
+
     /// Ends all windows, behind all batches that were pushed before; later events of these windows are late. Chains that
     /// have dumps are dumped, and stay. The pipeline goes on.
     ///
@@ -242,18 +257,20 @@ impl Pipeline {
         self.input.mark(Mark::End)
     }
 
-    /// Handles all batches that were pushed, ends all windows, and ends the threads. Sources get an error from then on.
+    /// Handles all batches that were pushed, ends all windows, gives all to their sinks, and ends the threads. Sources get an
+    /// error from then on.
     ///
     /// # Errors
     /// The error that ended the pipeline before.
     pub fn finish(mut self) -> Result<Stats> {
-        let ended = self.end_windows();
+        let ended = self.end_windows().and_then(|()| self.input.mark(Mark::Publish { all: true }));
         self.input.end();
         self.join().and(ended)?;
         Ok(self.stats())
     }
 
-    /// Handles all batches that were pushed, and ends the threads. Open windows are lost unless there is a checkpoint.
+    /// Handles all batches that were pushed, and ends the threads. Windows that no sink got are lost unless there is a
+    /// checkpoint.
     ///
     /// # Errors
     /// The error that ended the pipeline before.
@@ -418,9 +435,10 @@ fn states(
     let worker = |number| Worker {
         number,
         clock: clock.clone(),
-        held: held.clone(),
+        held: held.clone().without_frames(),
         summaries: Vec::new(),
         chains: Vec::new(),
+        windows_wait: options.windows_wait,
         tally: None,
         figures: WorkerStats::default(),
         time: options.env.clock.clone(),
@@ -429,6 +447,7 @@ fn states(
         pool: pool.clone(),
     };
     let mut states: Vec<Worker> = (0..workers).map(worker).collect();
+    states[0].held = held;
     states[0].tally = Some(Tally { totals, rejected: options.rejected });
     let first = summaries.len();
     for one in summaries {

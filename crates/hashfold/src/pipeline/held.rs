@@ -24,15 +24,34 @@ const TEXT: u8 = 3;
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) events: Events,
-    /// Their sources and frames.
-    pub(super) origins: Vec<(u64, Vec<u8>)>,
+    pub(super) origins: Vec<Origin>,
+    /// Bytes of all frames, also of those that are not kept.
     bytes: usize,
+    keeps_frames: bool,
+}
+
+/// Where an event comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) source: u64,
+    /// Size of its frame in bytes.
+    bytes: usize,
+    /// The frame, if it is kept.
+    pub(super) frame: Vec<u8>,
 }
 
 impl Held {
     /// Makes a place for events with this number of fields.
     pub(super) fn new(width: usize) -> Held {
-        Held { events: Events::new(width), origins: Vec::new(), bytes: 0 }
+        Held { events: Events::new(width), origins: Vec::new(), bytes: 0, keeps_frames: true }
+    }
+
+    /// Returns the events without their frames, and keeps none from then on: for workers that never give a frame away. They hold
+    /// as many events as the others.
+    pub(super) fn without_frames(mut self) -> Held {
+        self.keeps_frames = false;
+        self.origins.iter_mut().for_each(|origin| origin.frame = Vec::new());
+        self
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -46,39 +65,47 @@ impl Held {
     /// Holds an event of a batch. Returns whether there is room for it.
     pub(super) fn hold(&mut self, batch: &Batch, event: usize) -> bool {
         let frame = batch.frame(batch.frame_of(event));
-        self.add(&batch.events, event, (batch.arrival.source, frame))
+        let (source, bytes) = (batch.arrival.source, frame.len());
+        self.add(&batch.events, event, (source, bytes, frame))
     }
 
     /// Holds an event again that was held before.
     pub(super) fn hold_again(&mut self, held: &Held, event: usize) -> bool {
-        let (source, frame) = &held.origins[event];
-        self.add(&held.events, event, (*source, frame))
+        let Origin { source, bytes, frame } = &held.origins[event];
+        self.add(&held.events, event, (*source, *bytes, frame))
     }
 
-    fn add(&mut self, events: &Events, event: usize, (source, frame): (u64, &[u8])) -> bool {
-        if self.bytes + frame.len() > HELD_BYTES_MAX {
+    /// Adds an event with its source, and the size and bytes of its frame.
+    fn add(
+        &mut self,
+        events: &Events,
+        event: usize,
+        (source, bytes, frame): (u64, usize, &[u8]),
+    ) -> bool {
+        if self.bytes + bytes > HELD_BYTES_MAX {
             return false;
         }
-        self.bytes += frame.len();
+        self.bytes += bytes;
         self.events.begin();
         for field in 0..events.width() {
             self.events.set(field, events.get(event, field));
         }
         self.events.end(events.times()[event]);
-        self.origins.push((source, frame.to_vec()));
+        let frame = if self.keeps_frames { frame.to_vec() } else { Vec::new() };
+        self.origins.push(Origin { source, bytes, frame });
         true
     }
 
     /// Removes and returns all events.
     pub(super) fn take_all(&mut self) -> Held {
-        let width = self.events.width();
-        std::mem::replace(self, Held::new(width))
+        let empty = Held { keeps_frames: self.keeps_frames, ..Held::new(self.events.width()) };
+        std::mem::replace(self, empty)
     }
 
     /// Appends all events to a checkpoint.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.len() as u64);
-        for (event, (source, frame)) in self.origins.iter().enumerate() {
+        for (event, Origin { source, frame, .. }) in self.origins.iter().enumerate() {
             out.push(u8::from(*source != MAIN_SOURCE));
             out.extend(self.events.times()[event].to_le_bytes());
             for field in 0..self.events.width() {
@@ -106,7 +133,7 @@ impl Held {
             held.events.end(time_ms);
             let frame = fields.sized_bytes()?.to_vec();
             held.bytes += frame.len();
-            held.origins.push((source, frame));
+            held.origins.push(Origin { source, bytes: frame.len(), frame });
         }
         Ok(held)
     }
@@ -158,7 +185,7 @@ mod tests {
             events.set(0, first);
             events.set(1, second);
             events.end(time_ms);
-            assert!(held.add(&events, i, (i as u64, b"a frame")));
+            assert!(held.add(&events, i, (i as u64, 7, b"a frame")));
         }
         held
     }
@@ -178,7 +205,7 @@ mod tests {
         }
         let frame = || b"a frame".to_vec();
         let sources = [MAIN_SOURCE, ENDED_SOURCE, ENDED_SOURCE];
-        assert_eq!(read.origins, sources.map(|source| (source, frame())));
+        assert_eq!(read.origins, sources.map(|source| Origin { source, bytes: 7, frame: frame() }));
         for place in 0..bytes.len() {
             assert!(Held::take(2, &mut Decoder::new(&bytes[..place])).is_err(), "cut at {place}");
         }
@@ -189,11 +216,18 @@ mod tests {
     #[test]
     fn no_more_is_held_than_there_is_room_for() {
         let events = some().events;
-        let mut held = Held::new(2);
-        let frame = vec![b'x'; HELD_BYTES_MAX / 2];
-        assert!(held.add(&events, 0, (0, &frame)) && held.add(&events, 1, (0, &frame)));
-        assert!(!held.add(&events, 2, (0, b"x")));
-        assert_eq!(held.take_all().len(), 2);
-        assert!(held.is_empty() && held.add(&events, 2, (0, b"x")));
+        const HALF: usize = HELD_BYTES_MAX / 2;
+        let frame = vec![b'x'; HALF];
+        for mut held in [Held::new(2), Held::new(2).without_frames()] {
+            assert!(held.add(&events, 0, (0, HALF, &frame)));
+            assert!(held.add(&events, 1, (0, HALF, &frame)));
+            assert!(!held.add(&events, 2, (0, 1, b"x")));
+            let all = held.take_all();
+            assert_eq!(all.len(), 2);
+            assert!(held.is_empty() && held.hold_again(&all, 0) && held.hold_again(&all, 1));
+            assert!(!held.add(&events, 2, (0, 1, b"x")));
+            let kept: usize = held.origins.iter().map(|origin| origin.frame.len()).sum();
+            assert_eq!(kept, if held.keeps_frames { HELD_BYTES_MAX } else { 0 });
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     window::{Sink, Window},
-    windows::Windows,
+    windows::{Opened, Windows},
 };
 use crate::error::Result;
 
@@ -15,10 +15,13 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// Gives windows that have ended to the sink.
-    pub(super) fn hand_over(&mut self) -> Result<()> {
+    /// Gives windows that have ended to the sink; `next` returns the next one.
+    pub(super) fn hand_over(
+        &mut self,
+        next: impl Fn(&mut Windows) -> Option<(i64, Opened)>,
+    ) -> Result<()> {
         let Owned { windows, sink, .. } = self;
-        while let Some((number, ended)) = windows.pop() {
+        while let Some((number, ended)) = next(windows) {
             let (span, summary) = (windows.span(number), &windows.summary);
             sink.window(&Window { summary, span, groups: &ended.groups })?;
             windows.free(ended);

@@ -44,6 +44,8 @@ pub(super) enum Mark {
     Chains(Sender<(usize, ChainDump)>),
     /// All windows end.
     End,
+    /// Windows that have ended are given to their sinks: all of them, or those that the last checkpoint has.
+    Publish { all: bool },
     /// Time passes on the machine until this moment, in milliseconds.
     Time(i64),
 }

@@ -262,6 +262,58 @@ fn a_pause_of_all_senders_costs_no_event() {
     assert_eq!(case.end(), [8, 0, 0]);
 }
 
+/// A sender whose clock is years behind, or that sends old events, holds no window of the others open. Its own are late.
+#[test]
+fn a_sender_that_is_too_far_behind_stops_no_window() {
+    let case = Case::new();
+    let (good, old) = (case.open(), case.open());
+    case.push(good, "good", [2 * AHEAD_MS]);
+    case.pipeline.input().close(old).unwrap();
+    let old = case.open();
+    for i in 1..=10 {
+        case.push(old, "old", [i]);
+        case.push(good, "good", [2 * AHEAD_MS + 1000 * i]);
+        assert_eq!(case.windows(), i as u64);
+    }
+    // When it has caught up so far, it is waited for.
+    case.push(old, "old", [2 * AHEAD_MS + 1]);
+    case.push(good, "good", [2 * AHEAD_MS + 11_000]);
+    assert_eq!(case.windows(), 10);
+    assert_eq!(case.end(), [12, 11, 0]);
+}
+
+/// The first sender has a clock that is years behind, and is silent then. When it is idle, it shows no more who is right.
+#[test]
+fn a_first_sender_that_is_years_behind_and_silent_is_no_measure_for_the_others() {
+    let case = Case::new();
+    let old = case.open();
+    case.push(old, "old", [0]);
+    let good = case.open();
+    case.push(good, "good", (0..10).map(|i| 50 * AHEAD_MS + i));
+    assert_eq!(case.stats().totals.ahead, 10);
+    case.wait(IDLE_MS + 1);
+    case.push(good, "good", (0..200).map(|i| 50 * AHEAD_MS + i));
+    assert_eq!(case.end(), [201, 0, 10]);
+}
+
+/// Time passes between two runs, too: events of now are taken after a long one, also beside a sender that sends what was left over.
+#[test]
+fn a_pause_between_two_runs_costs_no_event() {
+    let first = Case::new();
+    let source = first.open();
+    first.push(source, "first", [0, 100]);
+    let checkpoint = Some(first.pipeline.checkpoint().unwrap());
+    // The clocks of both begin at 0; the second one goes on at another date.
+    let second = Case::with(PipelineOptions { checkpoint, ..PipelineOptions::default() });
+    second.wait(50 * AHEAD_MS);
+    let (new, left) = (second.open(), second.open());
+    second.push(new, "new", [50 * AHEAD_MS]);
+    assert_eq!((second.stats().totals.held, second.windows()), (0, 1));
+    second.push(left, "left", [200, 50 * AHEAD_MS]);
+    second.push(new, "new", [50 * AHEAD_MS + 1000]);
+    assert_eq!(second.end(), [5, 1, 0]);
+}
+
 /// Events of a gap that no machine time explains come by connections that are short: 100 in a row confirm it.
 #[test]
 fn a_gap_is_confirmed_by_short_connections_together() {

@@ -16,7 +16,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
         Arc, Condvar, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -446,6 +446,59 @@ fn a_pipeline_continues_exactly_where_its_checkpoint_was() {
     }
 }
 
+/// Windows that wait come to their sinks when a checkpoint has them as ended, so that nothing can be added to them any more: also if
+/// the pipeline that starts with it gets other events for them.
+#[test]
+fn windows_that_wait_do_not_change_after_they_were_published() {
+    for seed in 20..40 {
+        let collected = Collected::default();
+        let clicks = stream(seed, 1500);
+        let frames: Vec<_> = clicks.iter().map(Click::frame).collect();
+        let options = |checkpoint| PipelineOptions {
+            workers: 2,
+            sources: 1,
+            checkpoint,
+            windows_wait: true,
+            ..PipelineOptions::default()
+        };
+        let first = start(&collected, 2, options(None)).unwrap();
+        push(&first.input(), &frames[..700], 0, seed).unwrap();
+        let checkpoint = first.checkpoint().unwrap();
+        // These are lost with the crash, and end windows that are not in the checkpoint.
+        push(&first.input(), &frames[700..900], 700, seed).unwrap();
+        assert!(collected.0.lock().unwrap().is_empty(), "nobody has said that it is durable");
+        first.publish().unwrap();
+        let counts_before = first.stop().unwrap().summaries;
+        let published = std::mem::take(&mut *collected.0.lock().unwrap());
+        assert!(!published.is_empty());
+        assert!((published.len() as u64) < counts_before.iter().map(|counts| counts.windows).sum());
+
+        let checkpoint = Checkpoint::from_bytes(&checkpoint.to_bytes()).unwrap();
+        let second = start(&collected, 2, options(Some(checkpoint))).unwrap();
+        second.publish().unwrap();
+        // A file has grown by events of the windows that were published.
+        push(&second.input(), &frames[..300], 700, seed).unwrap();
+        push(&second.input(), &frames[700..], 1000, seed).unwrap();
+        let kept = second.checkpoint().unwrap();
+        second.publish().unwrap();
+        let stats = second.finish().unwrap();
+        let all = collected.0.lock().unwrap().clone();
+        assert!(published.iter().all(|(window, groups)| all.get(window) == Some(groups)));
+        assert_eq!(all.len() as u64, stats.summaries.iter().map(|counts| counts.windows).sum());
+
+        // The next checkpoint has none of them any more.
+        collected.0.lock().unwrap().clear();
+        let third = start(&collected, 2, options(Some(kept))).unwrap();
+        third.publish().unwrap();
+        third.checkpoint().unwrap();
+        let again = std::mem::take(&mut *collected.0.lock().unwrap());
+        assert!(again.keys().all(|window| !published.contains_key(window)));
+        third.publish().unwrap();
+        third.stop().unwrap();
+        assert!(collected.0.lock().unwrap().is_empty(), "each is published once");
+    }
+}
+
 #[test]
 fn damaged_checkpoints_and_those_of_others_are_refused() {
     let collected = Collected::default();
@@ -488,16 +541,23 @@ fn damaged_checkpoints_and_those_of_others_are_refused() {
 #[test]
 fn frames_that_are_no_events_are_counted_and_kept() {
     type Frames = Vec<(Vec<u8>, &'static str)>;
-    struct Kept(Arc<Mutex<Frames>>);
+    /// The frames, and the number of those that are durable.
+    struct Kept(Arc<Mutex<Frames>>, Arc<AtomicUsize>);
     impl RejectedSink for Kept {
         fn rejected(&mut self, frame: &[u8], reason: &'static str) -> Result<()> {
             self.0.lock().unwrap().push((frame.to_vec(), reason));
             Ok(())
         }
+
+        fn sync(&mut self) -> Result<()> {
+            self.1.store(self.0.lock().unwrap().len(), Ordering::SeqCst);
+            Ok(())
+        }
     }
-    let kept = Arc::new(Mutex::new(Vec::new()));
+    let (kept, durable) = (Arc::new(Mutex::new(Vec::new())), Arc::<AtomicUsize>::default());
     let collected = Collected::default();
-    let rejected: Option<Box<dyn RejectedSink>> = Some(Box::new(Kept(kept.clone())));
+    let rejected: Option<Box<dyn RejectedSink>> =
+        Some(Box::new(Kept(kept.clone(), durable.clone())));
     let options =
         PipelineOptions { workers: 2, rejected, sources: 1, ..PipelineOptions::default() };
     let pipeline = start(&collected, 2, options).unwrap();
@@ -507,6 +567,8 @@ fn frames_that_are_no_events_are_counted_and_kept() {
     frames.push(b"worse;\xff".to_vec());
     frames.push(Vec::new());
     push(&pipeline.input(), &frames, 0, 1).unwrap();
+    pipeline.checkpoint().unwrap();
+    assert_eq!(durable.load(Ordering::SeqCst), 3);
     let mut batch = pipeline.input().batch().unwrap();
     // Would be an event if it were whole.
     batch.reject(&good[0].frame(), "too long");
@@ -703,6 +765,35 @@ fn groups_beyond_the_memory_budget_are_counted() {
     assert!(matches!(refused.kind(), ErrorKind::Memory { .. }), "{refused}");
     let (pipeline, _) = start(&memory, Some(checkpoint)).unwrap();
     assert_eq!(pipeline.stats().summaries[0].open_bytes, three);
+}
+
+/// Two summaries have used up a budget that is no multiple of the steps in which they reserve it: their checkpoint fits into it
+/// again.
+#[test]
+fn the_checkpoint_of_a_full_budget_fits_into_it() {
+    let start = |checkpoint| {
+        let columns = || vec![Column::new("events", Aggregate::Count)];
+        let summary = |name, fields| {
+            let sink: Box<dyn Sink> = Box::new(Collector { number: 0, to: Collected::default() });
+            (Summary::new(name, columns()).group_by(fields), sink)
+        };
+        let sinks = vec![summary("users", vec![0]), summary("both", vec![0, 1])];
+        let memory = MemoryBudget::new(150_000);
+        let options = PipelineOptions { memory, checkpoint, ..PipelineOptions::default() };
+        Pipeline::start(&fields(), vec![Box::new(Clicks)], sinks, options)
+    };
+    let pipeline = start(None).unwrap();
+    let input = pipeline.input();
+    for user in 0..1000 {
+        let mut batch = input.batch().unwrap();
+        batch.push(format!("1;user{user};view;-;1").as_bytes());
+        input.push(batch, None).unwrap();
+    }
+    let checkpoint = pipeline.checkpoint().unwrap();
+    let before = pipeline.stats().summaries;
+    assert!(before.iter().all(|counts| counts.events > 100 && counts.no_group > 100), "{before:?}");
+    let again = start(Some(checkpoint)).unwrap();
+    assert_eq!(again.stats().summaries, before);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{
     aggregate::State,
     budget::{ALLOCATION_BYTES, Account, slot_bytes},
+    checkpoint::VERSION_ENDED,
     definition::{Aggregate, Column, Field, FieldKind, GROUP_BYTES_MAX, Summary},
     events::{Events, TIME_MS_MAX, Value},
     stats::SummaryStats,
@@ -45,6 +46,8 @@ pub(super) struct Windows {
     open: BTreeMap<i64, Opened>,
     /// Windows that have ended, for the caller to take.
     ended: VecDeque<(i64, Opened)>,
+    /// Number of the first of these that the last checkpoint has.
+    noted: usize,
     /// The memory of all groups, also of those that the caller has taken.
     account: Account,
     /// The most bytes by which an event can let the states of a group grow.
@@ -73,6 +76,7 @@ impl Windows {
             inputs,
             open: BTreeMap::new(),
             ended: VecDeque::new(),
+            noted: 0,
             account: Account::new(memory),
             growth_max: growths.sum(),
             summary,
@@ -175,7 +179,18 @@ impl Windows {
     /// Removes and returns the earliest window that has ended, with its number. Its memory counts until
     /// [`Windows::free`].
     pub(super) fn pop(&mut self) -> Option<(i64, Opened)> {
+        self.noted = self.noted.saturating_sub(1);
         self.ended.pop_front()
+    }
+
+    /// Does what [`Windows::pop`] does if the last checkpoint has the window.
+    pub(super) fn pop_noted(&mut self) -> Option<(i64, Opened)> {
+        if self.noted > 0 { self.pop() } else { None }
+    }
+
+    /// Notes that a checkpoint has all windows that have ended until now.
+    pub(super) fn note(&mut self) {
+        self.noted = self.ended.len();
     }
 
     /// Gives the memory of a window back.
@@ -247,44 +262,67 @@ impl Windows {
         Ok(is_new)
     }
 
-    /// Appends the open windows and the counts to a checkpoint.
+    /// Appends the counts, the open windows, and those that have ended to a checkpoint.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         self.stats.put(out);
         out.extend(self.first_open.to_le_bytes());
         put_varint(out, self.open.len() as u64);
-        for (number, opened) in &self.open {
-            out.extend(number.to_le_bytes());
-            put_varint(out, opened.groups.len() as u64);
-            for (group, states) in &opened.groups {
-                put_bytes(out, group);
-                states.iter().for_each(|state| state.put(out));
-            }
-        }
+        self.open.iter().for_each(|(number, opened)| put_window(out, *number, opened));
+        put_varint(out, self.ended.len() as u64);
+        self.ended.iter().for_each(|(number, ended)| put_window(out, *number, ended));
     }
 
-    /// Reads open windows and counts from a checkpoint.
+    /// Reads counts and windows from a checkpoint.
     pub(super) fn restore(&mut self, fields: &mut Decoder<'_>, version: u8) -> Result<()> {
         self.stats = SummaryStats::take(fields, version)?;
         self.first_open = fields.u64()? as i64;
         for _ in 0..fields.varint()? {
-            let number = fields.u64()? as i64;
-            if number.unsigned_abs() > TIME_MS_MAX as u64 {
-                let expected = format!("at most {TIME_MS_MAX} from 0");
-                return Err(Error::field("number of a window", expected, number));
-            }
-            for _ in 0..fields.varint()? {
-                let group: Box<[u8]> = fields.sized_bytes()?.into();
-                decode_group(&group, self.summary.group_by.len())?;
-                let mut states = Vec::with_capacity(self.inputs.len());
-                for (column, (_, kind)) in self.summary.columns.iter().zip(&self.inputs) {
-                    states.push(State::take(&column.aggregate, *kind, fields)?);
-                }
-                if !self.insert(number, group, states.into())? {
-                    return Err(Error::field("group", "each once in a window", "one twice"));
-                }
+            self.restore_window(fields)?;
+        }
+        let ended = if version >= VERSION_ENDED { fields.varint()? } else { 0 };
+        for _ in 0..ended {
+            let number = self.restore_window(fields)?;
+            if let Some(window) = self.open.remove(&number) {
+                self.stats.open_groups -= window.groups.len() as u64;
+                self.stats.open_windows -= 1;
+                self.ended.push_back((number, window));
             }
         }
+        self.note();
+        // Other summaries need theirs, as when the checkpoint was made.
+        self.account.fit();
         fields.end()
+    }
+
+    /// Reads a window from a checkpoint, as one that is open; returns its number.
+    fn restore_window(&mut self, fields: &mut Decoder<'_>) -> Result<i64> {
+        let number = fields.u64()? as i64;
+        if number.unsigned_abs() > TIME_MS_MAX as u64 {
+            let expected = format!("at most {TIME_MS_MAX} from 0");
+            return Err(Error::field("number of a window", expected, number));
+        }
+        for _ in 0..fields.varint()? {
+            let group: Box<[u8]> = fields.sized_bytes()?.into();
+            decode_group(&group, self.summary.group_by.len())?;
+            let mut states = Vec::with_capacity(self.inputs.len());
+            for (column, (_, kind)) in self.summary.columns.iter().zip(&self.inputs) {
+                states.push(State::take(&column.aggregate, *kind, fields)?);
+            }
+            if !self.insert(number, group, states.into())? {
+                return Err(Error::field("group", "each once in a window", "one twice"));
+            }
+        }
+        Ok(number)
+    }
+}
+
+/// Appends a window to a checkpoint.
+fn put_window(out: &mut Vec<u8>, number: i64, Opened { groups, .. }: &Opened) {
+    out.extend(number.to_le_bytes());
+    put_varint(out, groups.len() as u64);
+    for (group, states) in groups {
+        put_bytes(out, group);
+        states.iter().for_each(|state| state.put(out));
     }
 }
 

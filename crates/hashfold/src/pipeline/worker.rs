@@ -10,6 +10,7 @@ use super::{
     queue::{Delivery, Failure, Mark, Task},
     stats::{Board, Totals, WorkerStats},
     sync::{Receiver, Sender},
+    windows::Windows,
 };
 use crate::{
     error::{ErrorKind, Result},
@@ -32,6 +33,14 @@ pub trait RejectedSink: Send {
     /// # Errors
     /// An error ends the pipeline.
     fn rejected(&mut self, frame: &[u8], reason: &'static str) -> Result<()>;
+
+    /// Makes all frames durable that it has. Called before a checkpoint is made behind them, after which they do not come again.
+    ///
+    /// # Errors
+    /// An error ends the pipeline.
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The counts of all events, in the first worker.
@@ -49,6 +58,8 @@ pub(super) struct Worker {
     pub(super) held: Held,
     pub(super) summaries: Vec<Owned>,
     pub(super) chains: Vec<OwnedChains>,
+    /// Whether windows that have ended wait for a checkpoint.
+    pub(super) windows_wait: bool,
     pub(super) tally: Option<Tally>,
     pub(super) figures: WorkerStats,
     /// The clock of the machine, for the time that the worker is busy.
@@ -111,14 +122,22 @@ impl Worker {
             }
             Task::Mark(Mark::End) => {
                 self.end_held()?;
-                self.summaries.iter_mut().for_each(|owned| owned.windows.end());
+                self.all_summaries().for_each(|owned| owned.windows.end());
                 self.hand_over()?;
                 let now_ms = self.clock.now_ms;
-                self.chains.iter_mut().try_for_each(|chains| chains.end(now_ms))?;
+                self.chains.iter_mut().try_for_each(|chains| chains.dump_at_end(now_ms))?;
+            }
+            Task::Mark(Mark::Publish { all: true }) => self.hand_over_all()?,
+            Task::Mark(Mark::Publish { all: false }) => {
+                self.all_summaries().try_for_each(|owned| owned.hand_over(Windows::pop_noted))?;
             }
             Task::Mark(Mark::Checkpoint(parts)) => {
+                if let Some(Tally { rejected: Some(rejected), .. }) = &mut self.tally {
+                    rejected.sync()?;
+                }
                 // Without a caller that waits, the state is of no use.
                 let _ = parts.send(self.part()?);
+                self.all_summaries().for_each(|owned| owned.windows.note());
             }
             Task::Mark(Mark::Chains(dumps)) => {
                 for chains in &self.chains {
@@ -190,7 +209,7 @@ impl Worker {
         self.clock.confirm();
         let held = self.held.take_all();
         for event in 0..held.len() {
-            let source = held.origins[event].0;
+            let source = held.origins[event].source;
             let is_last = !self.clock.is_open(source);
             self.clock.begin(Arrival { source, is_last, ..arrival });
             let before = self.clock.now_ms;
@@ -231,7 +250,7 @@ impl Worker {
         let Some(Tally { totals, rejected }) = &mut self.tally else { return Ok(()) };
         totals.ahead += 1;
         let Some(sink) = rejected else { return Ok(()) };
-        sink.rejected(&held.origins[event].1, AHEAD)
+        sink.rejected(&held.origins[event].frame, AHEAD)
     }
 
     /// Gives an event that was held to the summaries and chains that take it.
@@ -268,10 +287,18 @@ impl Worker {
         refused.try_for_each(|frame| sink.rejected(batch.frame(*frame), AHEAD))
     }
 
-    /// Gives windows that have ended to their sinks.
+    /// Gives windows that have ended to their sinks, unless they wait for a checkpoint.
     fn hand_over(&mut self) -> Result<()> {
-        self.summaries.iter_mut().try_for_each(Owned::hand_over)?;
-        self.chains.iter_mut().try_for_each(OwnedChains::hand_over)
+        if self.windows_wait { Ok(()) } else { self.hand_over_all() }
+    }
+
+    fn hand_over_all(&mut self) -> Result<()> {
+        self.all_summaries().try_for_each(|owned| owned.hand_over(Windows::pop))
+    }
+
+    /// Returns the summaries, and those of the credits of chains.
+    fn all_summaries(&mut self) -> impl Iterator<Item = &mut Owned> {
+        self.summaries.iter_mut().chain(self.chains.iter_mut().flat_map(OwnedChains::summaries))
     }
 
     fn part(&self) -> Result<Part> {

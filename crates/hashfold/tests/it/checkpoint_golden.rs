@@ -18,10 +18,10 @@ use std::{
 };
 
 /// Format versions, and whether their pipeline has chains. The last one is written.
-const VERSIONS: [(u8, bool); 4] = [(1, false), (2, true), (3, true), (4, true)];
+const VERSIONS: [(u8, bool); 5] = [(1, false), (2, true), (3, true), (4, true), (5, true)];
 
 /// The events behind which the checkpoints are: one group in each window, so that their order does not depend on a hash
-/// table. None of the windows has ended.
+/// table. None of these windows has ended.
 const BEFORE: [&str; 8] = [
     "10;ann;click;7;1.5",
     "20;ann;buy;-3;-2",
@@ -32,6 +32,10 @@ const BEFORE: [&str; 8] = [
     "2600;ben;click;5;0",
     "no event",
 ];
+
+/// An event that ends the first two windows, which the checkpoint has. Older versions have no windows that have ended.
+const END: &str = "7000;ben;view;1;1";
+const VERSION_ENDED: u8 = 5;
 
 /// An event that is held at the checkpoint. Older versions have none.
 const AHEAD: &str = "9000000000;zoe;click;1;1";
@@ -151,6 +155,7 @@ fn start(has_chains: bool, checkpoint: Option<Checkpoint>) -> (Pipeline, Results
         ahead_ms_max: 1_000_000,
         id: ID,
         checkpoint,
+        windows_wait: true,
         env: Env::simulated(1),
         ..PipelineOptions::default()
     };
@@ -167,8 +172,9 @@ fn push(pipeline: &Pipeline, frames: &[&str], position: Position) {
 
 /// Returns the frames behind which the checkpoint of a version is.
 fn before(version: u8) -> Vec<&'static str> {
+    let end = if version >= VERSION_ENDED { &[END][..] } else { &[] };
     let ahead = if version >= VERSION_HELD { &[AHEAD][..] } else { &[] };
-    [&BEFORE[..], ahead].concat()
+    [&BEFORE[..], end, ahead].concat()
 }
 
 /// Returns the position in the checkpoint of a version.
@@ -210,7 +216,8 @@ fn checkpoints_of_all_versions_are_continued() {
         let whole = whole.finish().unwrap();
         assert_eq!(stats.totals, whole.totals, "version {version}");
         assert_eq!(stats.summaries, whole.summaries, "version {version}");
-        assert_eq!(stats.summaries[0].late, 1);
+        let has_ended = version >= VERSION_ENDED;
+        assert_eq!(stats.summaries[0].late, if has_ended { 2 } else { 1 });
         assert_eq!(stats.totals.ahead, u64::from(version >= VERSION_HELD));
         if let [chains] = &stats.chains[..] {
             let of_whole = &whole.chains[0];
@@ -227,7 +234,8 @@ fn checkpoints_of_all_versions_are_continued() {
             assert_eq!(chains.summaries, of_whole.summaries);
         }
         assert_eq!(*results.lock().unwrap(), *expected.lock().unwrap(), "version {version}");
-        assert_eq!(results.lock().unwrap().len(), if has_chains { 7 } else { 6 });
+        let groups = 6 + usize::from(has_chains) + usize::from(has_ended);
+        assert_eq!(results.lock().unwrap().len(), groups);
     }
 }
 
