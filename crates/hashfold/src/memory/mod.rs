@@ -46,6 +46,7 @@ mod order;
 mod orders;
 mod owners;
 mod place;
+mod queue;
 mod scratch;
 mod shape;
 mod shards;

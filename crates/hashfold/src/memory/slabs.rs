@@ -9,6 +9,7 @@ use super::{
     arena::{Arena, At, crowded},
     classes::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASSES, PAGE_BYTES, blocks, class_of, size},
     line::LINE_BYTES,
+    queue::Queue,
     steps::KEPT_PART,
 };
 use crate::{
@@ -16,10 +17,7 @@ use crate::{
     run::prefetch::prefetch,
     work::{Executor, MemoryBudget},
 };
-use std::{
-    collections::{HashSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 /// Maximum number of pages: 64 GiB.
 const PAGES_MAX: u32 = 1 << 20;
@@ -146,7 +144,7 @@ pub(super) struct Slabs {
     /// first.
     open: [Vec<u32>; CLASSES],
     /// Blocks that a snapshot may read, with the number of the last snapshot that may.
-    deferred: VecDeque<(u32, Reference)>,
+    deferred: Queue<(u32, Reference)>,
     /// Number of blocks that were deferred since [`Slabs::take_newly_deferred`] was called.
     newly_deferred: usize,
     /// Total size of the blocks in use, in bytes.
@@ -164,7 +162,7 @@ impl Slabs {
             states: Vec::new(),
             // A few pages without an allocation.
             open: std::array::from_fn(|_| Vec::with_capacity(4)),
-            deferred: VecDeque::new(),
+            deferred: Queue::default(),
             newly_deferred: 0,
             block_bytes: 0,
             is_compacting: false,
@@ -174,9 +172,8 @@ impl Slabs {
     /// Returns the memory of the slabs in bytes: resident, or about to be.
     pub(super) fn bytes(&self) -> u64 {
         let states = self.states.capacity() * size_of::<Page>();
-        let deferred = self.deferred.capacity() * size_of::<(u32, Reference)>();
         let open: usize = self.open.iter().map(|pages| pages.capacity() * size_of::<u32>()).sum();
-        self.pages.bytes() + (states + deferred + open) as u64
+        self.pages.bytes() + (states + self.deferred.bytes() + open) as u64
     }
 
     /// Returns the resident bytes of pages as the system counts them.
@@ -305,7 +302,7 @@ impl Slabs {
 
     /// Frees a block when no snapshot up to the one of this number is left.
     pub(super) fn free_after(&mut self, snapshot: u32, reference: Reference) {
-        self.deferred.push_back((snapshot, reference));
+        self.deferred.push((snapshot, reference));
         self.newly_deferred += 1;
     }
 
@@ -319,11 +316,11 @@ impl Slabs {
     #[inline]
     pub(super) fn free_deferred(&mut self, oldest: Option<u32>, limit: usize) {
         for _ in 0..limit {
-            let Some((snapshot, reference)) = self.deferred.front().copied() else { return };
+            let Some((snapshot, reference)) = self.deferred.first().copied() else { return };
             if oldest.is_some_and(|oldest| oldest <= snapshot) {
                 return;
             }
-            self.deferred.pop_front();
+            self.deferred.pop();
             self.free(reference);
         }
     }
@@ -580,6 +577,22 @@ mod tests {
         assert_eq!(slabs.deferred(), 1);
         slabs.free_deferred(None, 10);
         assert_eq!((slabs.deferred(), slabs.page_bytes()), (0, 0));
+    }
+
+    /// A snapshot keeps many blocks; after its end, neither they nor their queue take memory.
+    #[test]
+    fn nothing_is_left_of_many_deferred_blocks() {
+        const BLOCKS: usize = 200_000;
+        let mut slabs = slabs();
+        for _ in 0..BLOCKS {
+            let block = slabs.allocate(16).unwrap();
+            slabs.free_after(1, block);
+        }
+        let queue = (BLOCKS * size_of::<(u32, Reference)>()) as u64;
+        assert!(slabs.bytes() >= slabs.page_bytes() + queue);
+        slabs.free_deferred(None, BLOCKS);
+        slabs.give_back();
+        assert!(slabs.deferred() == 0 && slabs.bytes() < 1 << 20, "{}", slabs.bytes());
     }
 
     /// Full pages behind many that are free, and were given back or not.
