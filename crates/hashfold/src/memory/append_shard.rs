@@ -111,7 +111,7 @@ impl AppendShard {
     #[inline]
     fn prepare(&mut self, place: &Place) -> Result<()> {
         let oldest = self.index.snapshots.oldest();
-        self.values.kept_for = oldest.map(|_| self.index.snapshots.epoch());
+        self.values.slabs.kept_for = oldest.map(|_| self.index.snapshots.epoch());
         let limit = self.values.slabs.take_newly_deferred() + FREED_MAX;
         self.values.slabs.free_deferred(oldest, limit);
         self.values.slabs.give_back();

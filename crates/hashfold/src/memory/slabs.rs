@@ -4,6 +4,10 @@
 //! A reference to a block has 48 bits: 20 bits of a page, 12 bits of a block on it, 15 bits of a length, and a bit for
 //! the caller. A block of length 0 has the smallest size. A page without blocks goes back to a pool for all classes, whose
 //! memory is given back to the system when there is much of it.
+//!
+//! A snapshot may read the blocks of all pages that were opened before it began. Those are freed when it has ended. Blocks of
+//! other pages are freed at once, and may be changed in their places: so the free blocks of old pages are used once at most
+//! beside a snapshot, and what is kept for it is no more than the pages that were there when it began.
 
 use super::{
     arena::{Arena, At, crowded},
@@ -140,6 +144,11 @@ impl Page {
 pub(super) struct Slabs {
     pages: Arena<PAGE_BYTES>,
     states: Vec<Page>,
+    /// The number of the last snapshot when each page was opened, while there were snapshots; otherwise 0, which is that of none.
+    /// Beside the states, since only changes beside a snapshot need it.
+    opened: Vec<u32>,
+    /// The number of the last snapshot, while there are snapshots.
+    pub(super) kept_for: Option<u32>,
     /// Pages of each class with free blocks, each once, and pages that went to the pool since; the last one is filled
     /// first.
     open: [Vec<u32>; CLASSES],
@@ -160,6 +169,8 @@ impl Slabs {
         Slabs {
             pages: Arena::new(budget, executor, PAGES_MAX),
             states: Vec::new(),
+            opened: Vec::new(),
+            kept_for: None,
             // A few pages without an allocation.
             open: std::array::from_fn(|_| Vec::with_capacity(4)),
             deferred: Queue::default(),
@@ -172,8 +183,9 @@ impl Slabs {
     /// Returns the memory of the slabs in bytes: resident, or about to be.
     pub(super) fn bytes(&self) -> u64 {
         let states = self.states.capacity() * size_of::<Page>();
+        let opened = self.opened.capacity() * size_of::<u32>();
         let open: usize = self.open.iter().map(|pages| pages.capacity() * size_of::<u32>()).sum();
-        self.pages.bytes() + (states + self.deferred.bytes() + open) as u64
+        self.pages.bytes() + (states + opened + self.deferred.bytes() + open) as u64
     }
 
     /// Returns the resident bytes of pages as the system counts them.
@@ -270,7 +282,9 @@ impl Slabs {
         let free = blocks(class) as u16;
         if self.states.len() <= page as usize {
             self.states.resize(page as usize + 1, IN_POOL);
+            self.opened.resize(page as usize + 1, 0);
         }
+        self.opened[page as usize] = self.kept_for.unwrap_or(0);
         self.states[page as usize] = Page { class: class as u8, free, ..IN_POOL };
         self.open[class].push(page);
         Ok(())
@@ -298,6 +312,13 @@ impl Slabs {
         if !self.is_compacting {
             self.pages.give_back();
         }
+    }
+
+    /// Returns the number of the last snapshot, if it or one before may read a block: then it must stay as it is until they have
+    /// ended.
+    #[inline]
+    pub(super) fn keeper(&self, reference: Reference) -> Option<u32> {
+        self.kept_for.filter(|snapshot| self.opened[reference.page() as usize] != *snapshot)
     }
 
     /// Frees a block when no snapshot up to the one of this number is left.

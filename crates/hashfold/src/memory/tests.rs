@@ -1118,6 +1118,40 @@ fn what_a_snapshot_kept_is_freed_at_its_end() {
     }
 }
 
+/// A few values are replaced, and a long one is appended to, again and again beside snapshots: what is kept for them does not
+/// grow with the number of changes.
+#[test]
+fn what_is_kept_for_snapshots_is_bounded_by_what_was_there() {
+    let table = AppendTable::new(MemoryOptions { shards: 1, ..MemoryOptions::default() }).unwrap();
+    let value = |i: u64, round: u64| vec![(i + round) as u8; 100 + i as usize];
+    let mut expected: HashMap<_, _> = (0..1000).map(|i| (text(i), value(i, 0))).collect();
+    expected.insert(b"long".to_vec(), vec![1; 1 << 20]);
+    table.put_many(&expected.iter().collect::<Vec<_>>()).unwrap();
+    let first = table.stat();
+    let mut snapshots = VecDeque::new();
+    for round in 1..=4 {
+        snapshots.push_back((table.snapshot().unwrap(), expected.clone()));
+        for change in 0..20_000 {
+            let i = change % 10;
+            table.put(text(i), value(i, round + change)).unwrap();
+            table.append("long", [change as u8; 8]).unwrap();
+            expected.insert(text(i), value(i, round + change));
+            expected.get_mut(&b"long"[..]).unwrap().extend([change as u8; 8]);
+        }
+        if snapshots.len() > 2 {
+            let (snapshot, then) = snapshots.pop_front().unwrap();
+            check_run(snapshot.scan(), &then);
+        }
+        // The values, those of two snapshots, and pages that a class has begun.
+        let stats = table.stat();
+        assert!(stats.page_bytes < 4 * first.page_bytes + (2 << 20), "{first:?} {stats:?}");
+        assert!(stats.deferred_blocks < 20_000, "{stats:?}");
+    }
+    check_table(&table, &expected);
+    snapshots.into_iter().for_each(|(snapshot, then)| check_run(snapshot.scan(), &then));
+    assert_eq!(table.stat().deferred_blocks, 0);
+}
+
 /// A copy of a group that two snapshots read counts once.
 #[test]
 fn a_copy_for_two_snapshots_counts_once() {

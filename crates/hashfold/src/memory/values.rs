@@ -28,8 +28,6 @@ const KEY_LEN_BYTES_MAX: usize = 3;
 #[derive(Debug)]
 pub(super) struct Values {
     pub(super) slabs: Slabs,
-    /// The number of the last snapshot, while there are snapshots: what is freed must be kept for them.
-    pub(super) kept_for: Option<u32>,
     /// The length of the keys of marked references: that of the first key that is not empty; 0 without such a key.
     key_len: usize,
 }
@@ -64,7 +62,7 @@ fn decode_len(bytes: &[u8]) -> (usize, usize) {
 
 impl Values {
     pub(super) fn new(slabs: Slabs) -> Values {
-        Values { slabs, kept_for: None, key_len: 0 }
+        Values { slabs, key_len: 0 }
     }
 
     /// Returns the length of the key of a reference, and where the key begins in `first`, the first of its pieces.
@@ -309,19 +307,21 @@ impl Values {
         Ok(longer)
     }
 
-    /// Adds bytes to extents. A snapshot may read the head and the list: they are replaced then.
+    /// Adds bytes to extents. A head and a list that a snapshot may read are replaced; otherwise, only the places of the last
+    /// extent and of further ones are written.
     fn append_to_extents(&mut self, head: Reference, bytes: &[u8]) -> Result<Reference> {
         let (len, list) = self.list(head);
-        let mut extents: Vec<_> = references(self.slabs.block(list)).collect();
-        let last = *extents.last().expect("a list has extents");
+        let count = list.len() / REFERENCE_BYTES;
+        let last = references(self.slabs.block(list)).next_back().expect("a list has extents");
         let (now, later) = bytes.split_at(bytes.len().min(BLOCK_BYTES_MAX - last.len()));
         let (longer, later) = (last.len() + now.len(), later.chunks(BLOCK_BYTES_MAX));
-        let is_shared = self.kept_for.is_some();
+        let list_len = (count + later.len()) * REFERENCE_BYTES;
+        // A head leads to its list: if no snapshot may read the list, none reads the head.
+        let is_kept = self.slabs.keeper(list).is_some();
         let lens = [
             (!self.slabs.stays(last, longer)).then_some(longer),
-            is_shared.then_some(HEAD_LEN),
-            (is_shared || later.len() > 0)
-                .then_some((extents.len() + later.len()) * REFERENCE_BYTES),
+            is_kept.then_some(HEAD_LEN),
+            (is_kept || !self.slabs.stays(list, list_len)).then_some(list_len),
         ];
         let new = lens.into_iter().flatten().chain(later.clone().map(<[u8]>::len));
         let mut new = self.slabs.allocate_all(new)?.into_iter();
@@ -329,13 +329,12 @@ impl Values {
         let [new_last, new_head, new_list] = lens.map(|len| len.and_then(|_| new.next()));
         let longer = self.moved(last, new_last).unwrap_or_else(|| self.slabs.resize(last, longer));
         self.slabs.block_mut(longer)[last.len()..].copy_from_slice(now);
-        *extents.last_mut().expect("a list has extents") = longer;
-        for (bytes, extent) in later.zip(new) {
+        let list = self.moved(list, new_list).unwrap_or_else(|| self.slabs.resize(list, list_len));
+        self.set_extent(list, count - 1, longer);
+        for (i, (bytes, extent)) in later.zip(new).enumerate() {
             self.slabs.block_mut(extent).copy_from_slice(bytes);
-            extents.push(extent);
+            self.set_extent(list, count + i, extent);
         }
-        let list = self.moved(list, new_list).unwrap_or(list);
-        extents.iter().enumerate().for_each(|(i, extent)| self.set_extent(list, i, *extent));
         let head = self.moved(head, new_head).unwrap_or(head);
         self.set_list(head, len + bytes.len(), list);
         Ok(head)
@@ -353,7 +352,7 @@ impl Values {
     /// new reference.
     #[inline]
     pub(super) fn overwrite(&mut self, reference: Reference, value: &[u8]) -> Option<Reference> {
-        if is_head(reference) || self.kept_for.is_some() {
+        if is_head(reference) || self.slabs.keeper(reference).is_some() {
             return None;
         }
         let (len, start) = self.key_place(reference, self.slabs.block(reference));
@@ -380,7 +379,7 @@ impl Values {
 
     #[inline]
     fn free_block(&mut self, reference: Reference) {
-        match self.kept_for {
+        match self.slabs.keeper(reference) {
             Some(snapshot) => self.slabs.free_after(snapshot, reference),
             None => self.slabs.free(reference),
         }
@@ -420,7 +419,8 @@ impl Values {
             return Ok((self.leave_block(reference)?, None));
         }
         let (len, list) = self.list(reference);
-        let moves = |block| self.kept_for.is_some() || self.slabs.is_leaving(block);
+        let is_kept = self.slabs.keeper(list).is_some();
+        let moves = |block| is_kept || self.slabs.is_leaving(block);
         let lens = [reference, list].map(|block: Reference| moves(block).then_some(block.len()));
         let mut new = self.slabs.allocate_all(lens.into_iter().flatten())?.into_iter();
         let [new_head, new_list] = lens.map(|len| len.and_then(|_| new.next()));
@@ -447,7 +447,7 @@ fn is_head(reference: Reference) -> bool {
 }
 
 /// Returns the references of a list.
-fn references(list: &[u8]) -> impl Iterator<Item = Reference> {
+fn references(list: &[u8]) -> impl DoubleEndedIterator<Item = Reference> {
     list.as_chunks::<REFERENCE_BYTES>().0.iter().map(|bytes| Reference(u64::from_le_bytes(*bytes)))
 }
 
@@ -455,6 +455,7 @@ fn references(list: &[u8]) -> impl Iterator<Item = Reference> {
 mod tests {
     use super::*;
     use crate::work::MemoryBudget;
+    use std::collections::BTreeSet;
 
     fn read(values: &Values, reference: Reference) -> (Vec<u8>, Vec<u8>) {
         let mut key = Vec::new();
@@ -463,18 +464,27 @@ mod tests {
         (key, value)
     }
 
-    /// Keys and values around all limits, appended to piece by piece, with and without a snapshot that keeps the old
-    /// ones.
+    /// Keys and values around all limits, appended to piece by piece: without a snapshot, and with one that began before the
+    /// first page was opened, or after, so that it keeps the old values.
     #[test]
     fn values_of_all_sizes_are_stored_and_grow() {
-        for (kept_for, first_len) in [(None, 0), (Some(1), 0), (None, 5), (Some(1), 127)] {
+        for ([first, then], first_len) in [
+            ([None, None], 0),
+            ([None, Some(1)], 0),
+            ([Some(1), Some(1)], 5),
+            ([Some(1), Some(2)], 127),
+        ] {
             for key_len in [0, 1, 127, 128, 16_383, 16_384, 32_763, 32_764, 32_765, 65_535] {
                 let slabs = Slabs::new(&MemoryBudget::unlimited(), None);
-                let mut values = Values { slabs, kept_for, key_len: first_len };
+                let mut values = Values { slabs, key_len: first_len };
+                values.slabs.kept_for = first;
                 let key: Vec<u8> = (0..key_len).map(|i| i as u8).collect();
                 let mut expected = vec![7];
                 let mut reference = values.store(&key, &expected).unwrap();
                 let (old, mut before) = (reference, read(&values, reference));
+                values.slabs.kept_for = then;
+                let is_kept = values.slabs.keeper(reference).is_some();
+                assert_eq!(is_kept, then.is_some() && first != then);
                 for more in [0, 1, 15, 300, 32_000, 1000, 70_000, 16, 0] {
                     let bytes: Vec<u8> = (0..more).map(|i| (i * 7 + more) as u8).collect();
                     reference = values.append(reference, &bytes).unwrap();
@@ -492,9 +502,11 @@ mod tests {
                     (&expected[..], expected.len())
                 );
                 assert_eq!(values.key(reference, &mut value), key);
-                if kept_for.is_some() {
+                if is_kept {
                     assert_eq!(read(&values, old), before);
                     before = read(&values, reference);
+                    // What was appended beside the snapshot is on new pages.
+                    values.slabs.kept_for = Some(3);
                     let grown = values.append(reference, &[1; 40_000]).unwrap();
                     assert_eq!(read(&values, reference), before);
                     reference = grown;
@@ -503,6 +515,30 @@ mod tests {
                 values.slabs.free_deferred(None, usize::MAX);
                 assert_eq!(values.slabs.page_bytes(), 0);
             }
+        }
+    }
+    /// Short appends to a long value write its last extent and that place of its list. Beside a snapshot, the first one replaces
+    /// what the snapshot may read, and the others change what is new.
+    #[test]
+    fn appends_to_a_long_value_change_it_in_its_place() {
+        let slabs = Slabs::new(&MemoryBudget::unlimited(), None);
+        let mut values = Values { slabs, key_len: 3 };
+        let mut reference = values.store(b"key", &vec![1; 40 * BLOCK_BYTES_MAX]).unwrap();
+        let mut expected = vec![1; 40 * BLOCK_BYTES_MAX];
+        for snapshot in [None, Some(1), Some(2)] {
+            values.slabs.kept_for = snapshot;
+            let (mut places, before) = (BTreeSet::new(), values.slabs.deferred());
+            for i in 0..1000 {
+                reference = values.append(reference, &[i as u8; 8]).unwrap();
+                expected.extend([i as u8; 8]);
+                places.insert((reference, values.list(reference).1));
+            }
+            // Few blocks of a class that pages from before have free.
+            let most = if snapshot.is_none() { 1 } else { 200 };
+            assert!(places.len() <= most, "{} {snapshot:?}", places.len());
+            let deferred = values.slabs.deferred() - before;
+            assert!(deferred <= 2 * most + 100, "{deferred} {snapshot:?}");
+            assert_eq!(read(&values, reference), (b"key".to_vec(), expected.clone()));
         }
     }
 }
