@@ -23,7 +23,8 @@ const BYTES_MAX: usize = 1 << 16;
 /// All entries of an [`AppendTable`](super::AppendTable) at the moment when the snapshot began.
 ///
 /// Writers go on: groups of the index that change are copied, and what they replace or remove stays until no snapshot
-/// that began before is left: dropping the last of them frees it. Values are not copied.
+/// that began before is left: dropping the last of them frees it, and merges groups that have lost keys. Values are not
+/// copied.
 #[derive(Debug)]
 pub struct AppendSnapshot {
     shards: Arc<Shards<AppendShard>>,
@@ -86,6 +87,7 @@ impl Drop for AppendSnapshot {
             self.shards.write(shard).index.end_snapshot(*epoch);
             // Some at a time, so that writers go on.
             while self.shards.write(shard).free_deferred() {}
+            while self.shards.write(shard).index.merge_due() {}
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 ///
 /// Writers go on. A group that changes before it is read is copied first: up to 16 bytes for each key of the table, if
 /// all groups change before they are read. The copies are reserved in the budget. A copy is freed when it is read, and
-/// dropping the snapshot frees the others.
+/// dropping the snapshot frees the others. Groups that lose keys meanwhile are merged when the last snapshot is dropped.
 ///
 /// ```
 /// use hashfold::memory::{GroupTable, MemoryOptions};
@@ -110,6 +110,8 @@ impl Drop for GroupSnapshot {
     fn drop(&mut self) {
         for (shard, epoch) in self.epochs.iter().enumerate() {
             self.shards.write(shard).end_snapshot(*epoch);
+            // Some at a time, so that writers go on.
+            while self.shards.write(shard).merge_due() {}
         }
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct Index {
     pub(super) rebuilt: [u32; RECENT],
     /// Number of pairs that moved to other chunks then.
     pub(super) moved: u64,
+    /// The first hash whose group was not merged because there was a snapshot, of those that are to be tried again.
+    pub(super) unmerged: Option<u64>,
     /// Memory for rebuilding a group.
     pub(super) scratch: Scratch,
 }
@@ -84,6 +86,7 @@ impl Index {
             rebuilds: 0,
             rebuilt: [0; RECENT],
             moved: 0,
+            unmerged: None,
             scratch: Scratch::default(),
         })
     }
@@ -302,11 +305,6 @@ impl Index {
     /// Inserts a pair; its group grows if it has no room.
     #[cold]
     fn insert_anew(&mut self, hash: u64, value: u64) -> Result<()> {
-        // The pairs of its group may have been removed during a snapshot, when nothing is merged. Once: if the group that was
-        // merged finds no room, it splits again.
-        if !self.place(hash).has_lines {
-            self.merge(hash);
-        }
         loop {
             let place = self.place(hash);
             if self.try_insert(&place, value)? {

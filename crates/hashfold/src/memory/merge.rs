@@ -2,30 +2,57 @@
 
 use super::{
     division::REGION_BITS,
-    group::Group,
+    group::{self, Group},
     index::{Index, group_at},
 };
 
 /// Maximum number of chunks of a group that was merged: far from the size at which it would split again.
 const CHUNKS_MERGED_MAX: usize = 2;
 
+/// Maximum number of groups that are merged, or found not to merge, at a time after a snapshot: some tens of microseconds.
+const DUE_MAX: usize = 8;
+
 /// A group, its number, and a hash in its range.
 type Numbered = (Group, u32, u64);
 
 impl Index {
     /// Merges the group of a hash with its other half, and the result with its other half, and so on, while they fit into few
-    /// chunks; returns whether any did. While there is a snapshot, which knows groups by their ranges, nothing is merged.
+    /// chunks; returns whether any did. While there is a snapshot, which knows groups by their ranges, nothing is merged:
+    /// [`Index::merge_due`] makes up for that.
     #[cold]
     #[inline(never)]
     pub(super) fn merge(&mut self, hash: u64) -> bool {
+        if !self.snapshots.active.is_empty() {
+            self.unmerged = Some(self.unmerged.map_or(hash, |first| first.min(hash)));
+            return false;
+        }
         let mut has_merged = false;
-        while self.snapshots.active.is_empty()
-            && let Some(halves) = self.halves(hash)
-            && self.merge_halves(halves)
-        {
+        while self.merge_once(hash) {
             has_merged = true;
         }
         has_merged
+    }
+
+    /// Merges the group of a hash with its other half, if they fit into few chunks; returns whether they do.
+    fn merge_once(&mut self, hash: u64) -> bool {
+        self.halves(hash).is_some_and(|halves| self.merge_halves(halves))
+    }
+
+    /// Merges some of the groups that were not merged while there was a snapshot; returns whether there may be others. Groups are
+    /// tried in the order of their hashes, and what was merged is tried again: so each is, when its other half is one group.
+    pub(super) fn merge_due(&mut self) -> bool {
+        if !self.snapshots.active.is_empty() {
+            return false;
+        }
+        for _ in 0..DUE_MAX {
+            let Some(hash) = self.unmerged else { return false };
+            if !self.merge_once(hash) {
+                let depth = group::depth(self.groups.line(group_at(self.group_of(hash))));
+                let ((_, last), (_, end)) = (group::range(hash, depth), self.range());
+                self.unmerged = (last < end).then(|| last + 1);
+            }
+        }
+        self.unmerged.is_some()
     }
 
     /// Returns the lower and the upper half of the group that the group of a hash was split from; `None` if there is no such

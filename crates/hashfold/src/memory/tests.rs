@@ -448,25 +448,74 @@ fn a_budget_that_is_met_stops_inserts_and_loses_nothing() {
     assert_eq!(budget.reserved(), 0);
 }
 
-/// All pairs are removed while there is a snapshot, so that no groups merge; they do when pairs are inserted again.
+/// Most pairs are removed while there are snapshots, so that no groups merge. They do at the end of the last one, a few at a
+/// time, and are as large then as without a snapshot.
 #[test]
-fn groups_that_a_snapshot_kept_apart_merge_later() {
-    let numbers = SeededRandom::new(43);
-    let hashes: Vec<_> = (0..40_000).map(|_| hash(&numbers, 0)).collect();
-    let mut index = index(&MemoryOptions::default(), Instructions::V4);
-    hashes.iter().for_each(|hash| assert_eq!(index.put(&index.place(*hash), 1).unwrap(), None));
-    let (snapshot, groups) = (index.begin_snapshot().unwrap(), index.groups.units());
-    for hash in &hashes {
-        let found = index.find(&index.place(*hash), |_| true).unwrap();
-        index.remove(*hash, found).unwrap();
+fn groups_that_a_snapshot_kept_apart_merge_at_its_end() {
+    for kept in [usize::MAX, 1000, 100, 20] {
+        let numbers = SeededRandom::new(43);
+        let hashes: Vec<_> = (0..100_000).map(|_| hash(&numbers, 0)).collect();
+        let [mut index, mut other] =
+            [0; 2].map(|_| index(&MemoryOptions::default(), Instructions::V4));
+        for index in [&mut index, &mut other] {
+            hashes.iter().for_each(|hash| _ = index.put(&index.place(*hash), 1).unwrap());
+        }
+        let (snapshots, groups) =
+            ([0; 2].map(|_| index.begin_snapshot().unwrap()), index.groups.units());
+        for (i, hash) in hashes.iter().enumerate().filter(|(i, _)| (i + 1) % kept > 0) {
+            for index in [&mut index, &mut other] {
+                let found = index.find(&index.place(*hash), |_| true).unwrap();
+                index.remove(*hash, found).unwrap();
+            }
+            assert_eq!(index.groups.units(), groups, "{i}");
+        }
+        index.end_snapshot(snapshots[0]);
+        assert!(!index.merge_due() && index.groups.units() == groups);
+        index.end_snapshot(snapshots[1]);
+        loop {
+            let before = index.groups.units();
+            let has_others = index.merge_due();
+            assert!(before - index.groups.units() <= 8);
+            if !has_others {
+                break;
+            }
+        }
+        let [with, without] = [units(&index), units(&other)];
+        assert!(
+            with.1 * 10 <= without.1 * 11 && with.2 * 10 <= without.2 * 11 && with.2 < groups / 2,
+            "{with:?} {without:?}"
+        );
+        assert!(kept <= hashes.len() || with == (0, 0, REGIONS.len() as u64));
+        for (i, hash) in hashes.iter().enumerate() {
+            let found = index.first(&index.place(*hash));
+            assert_eq!(found, ((i + 1) % kept == 0).then_some(1));
+        }
     }
-    assert_eq!(units(&index), (0, 0, groups));
-    index.end_snapshot(snapshot);
-    for hash in &hashes[..100] {
-        index.put(&index.place(*hash), 2).unwrap();
-    }
-    assert!(index.groups.units() < groups / 2 && index.chunks.units() < 100, "{groups}");
-    assert!(hashes[..100].iter().all(|hash| index.first(&index.place(*hash)) == Some(2)));
+}
+
+/// Dropping the last snapshot of a table merges the groups of all shards.
+#[test]
+fn the_end_of_a_snapshot_merges_groups_of_both_tables() {
+    let options = MemoryOptions { shards: 2, ..MemoryOptions::default() };
+    let (numbers, values) =
+        (GroupTable::new(options.clone()).unwrap(), AppendTable::new(options).unwrap());
+    let keys: Vec<u64> = (0..600_000).collect();
+    numbers.put_many(&keys.iter().map(|key| (*key, *key)).collect::<Vec<_>>()).unwrap();
+    let texts: Vec<_> = keys.iter().map(|key| key.to_le_bytes()).collect();
+    values.put_many(&texts.iter().map(|text| (text, text)).collect::<Vec<_>>()).unwrap();
+    let snapshots = (numbers.snapshot().unwrap(), values.snapshot().unwrap());
+    numbers.remove_many(&keys[1000..]).unwrap();
+    values.remove_many(&texts[1000..]).unwrap();
+    let before = [numbers.stat().groups, values.stat().groups];
+    drop(snapshots);
+    let after = [numbers.stat().groups, values.stat().groups];
+    // A group for each region: few have merged so far that they have more keys than the first ones.
+    assert!(
+        after.iter().zip(before).all(|(after, before)| *after <= 256 && before >= 500),
+        "{before:?} {after:?}"
+    );
+    assert!(keys[..1000].iter().all(|key| numbers.get(*key) == Some(*key)));
+    assert!(texts[..1000].iter().all(|text| values.get(text) == Some(text.to_vec())));
 }
 
 /// A snapshot has the pairs of its moment, whatever is changed while it is read, also beside other snapshots.
