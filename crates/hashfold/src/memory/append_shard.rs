@@ -276,7 +276,7 @@ impl AppendShard {
             self.replace(pair.hash, found.expect("the pair was gathered"), moved);
             left?;
         }
-        self.values.slabs.give_back();
+        self.values.slabs.give_some_back();
         Ok(last)
     }
 

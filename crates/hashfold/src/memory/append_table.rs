@@ -462,9 +462,9 @@ impl AppendTable {
     }
 
     /// Moves values out of pages that are less than three quarters full to the first ones of these, and then out of the last
-    /// pages to free ones before them, while readers and writers go on. Pages without values are used for values of any size then,
-    /// or their memory is given back to the system at the end. First pages that were given back are in memory meanwhile, as far as
-    /// the budget has room for them. The steps of `watch` are groups of keys.
+    /// pages to free ones before them, if that gives memory back to the system, while readers and writers go on. Pages without
+    /// values are used for values of any size then, or their memory is given back, up to 8 MiB at a time. Free pages whose memory
+    /// was given back before stay so: values move to others. The steps of `watch` are groups of keys.
     ///
     /// The watch must not compact this table; it may read and change it.
     ///
@@ -501,10 +501,12 @@ impl AppendTable {
             let last = self.shards.write(shard).leave_group(next, &mut pairs)?;
             steps.step()?;
             if last == end {
-                return Ok(());
+                break;
             }
             next = last + 1;
         }
+        while self.shards.write(shard).values.slabs.give_some_back() {}
+        Ok(())
     }
 }
 
@@ -517,6 +519,7 @@ struct EndLeaving<'a> {
 impl Drop for EndLeaving<'_> {
     fn drop(&mut self) {
         self.shards.write(self.shard).values.slabs.end_leaving();
+        while self.shards.write(self.shard).values.slabs.give_some_back() {}
     }
 }
 

@@ -14,7 +14,6 @@ use super::{
     classes::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASSES, PAGE_BYTES, blocks, class_of, size},
     line::LINE_BYTES,
     queue::Queue,
-    steps::KEPT_PART,
 };
 use crate::{
     error::Result,
@@ -158,9 +157,6 @@ pub(super) struct Slabs {
     newly_deferred: usize,
     /// Total size of the blocks in use, in bytes.
     block_bytes: u64,
-    /// Whether blocks leave pages. No memory is given back meanwhile: it would be that of the first pages, as long as the last
-    /// ones are in use.
-    is_compacting: bool,
 }
 
 impl Slabs {
@@ -176,7 +172,6 @@ impl Slabs {
             deferred: Queue::default(),
             newly_deferred: 0,
             block_bytes: 0,
-            is_compacting: false,
         }
     }
 
@@ -306,12 +301,15 @@ impl Slabs {
         }
     }
 
-    /// Gives memory of empty pages back to the system, unless [`Slabs::end_leaving`] will.
+    /// Gives memory of empty pages back to the system.
     #[inline]
     pub(super) fn give_back(&mut self) {
-        if !self.is_compacting {
-            self.pages.give_back();
-        }
+        self.pages.give_back();
+    }
+
+    /// Gives some memory of empty pages back to the system, however many there are; returns whether there are others.
+    pub(super) fn give_some_back(&mut self) -> bool {
+        self.pages.give_some_back()
     }
 
     /// Returns the number of the last snapshot, if it or one before may read a block: then it must stay as it is until they have
@@ -437,10 +435,8 @@ impl Slabs {
     }
 
     /// Chooses pages with few blocks, which are to leave them: of those less full than `fill`, all but the first ones, on
-    /// which the blocks of the others have room, so that no page is added, and memory is free at the end. Returns their
-    /// number.
+    /// which the blocks of the others have room, so that no page is added. Returns their number.
     pub(super) fn begin_leaving(&mut self, fill: f64) -> usize {
-        self.is_compacting = true;
         let mut chosen: [Vec<u32>; CLASSES] = std::array::from_fn(|_| Vec::new());
         for (page, state) in
             self.states.iter().enumerate().filter(|(_, state)| state.class != NO_CLASS)
@@ -463,21 +459,14 @@ impl Slabs {
         leaving
     }
 
-    /// Chooses the last pages after [`Slabs::begin_leaving`], also full ones, as many as there are free ones among the first: a
-    /// single page would keep a step of memory from being given back. Steps of the first pages that were given back are populated
-    /// for that, as far as there is memory. No page is added when blocks move then. Returns the number of chosen pages; 0 if
-    /// as few are free as are kept for new blocks.
+    /// Chooses the last pages after [`Slabs::begin_leaving`], also full ones: those behind the first pages in memory that have room
+    /// for all. A single page would keep a step of memory from being given back. No memory becomes resident when blocks move then.
+    /// Returns the number of chosen pages; 0 if no memory would be given back.
     pub(super) fn begin_leaving_last(&mut self) -> usize {
-        let used = self.pages.units() as usize;
-        let first = self.states[..used].iter().enumerate();
-        let free = first.filter(|(_, state)| state.class == NO_CLASS).map(|(page, _)| page);
-        if free.clone().count() as u64 * KEPT_PART < used as u64 {
-            return 0;
-        }
-        self.pages.populate_first(used);
-        let free = free.filter(|page| self.pages.is_resident(*page as u32)).count();
-        let last = self.states[used..].iter_mut().rev().filter(|state| state.class != NO_CLASS);
-        let leaving = last.take(free).map(|state| state.leaving = true).count();
+        let Some(end) = self.pages.end_of_room() else { return 0 };
+        let last = self.states.iter_mut().skip(end as usize);
+        let last = last.filter(|state| state.class != NO_CLASS);
+        let leaving = last.map(|state| state.leaving = true).count();
         self.close_leaving();
         leaving
     }
@@ -501,7 +490,7 @@ impl Slabs {
         self.states[reference.page() as usize].leaving
     }
 
-    /// Lets pages that still have blocks be used as before, and gives memory of the others back to the system.
+    /// Lets pages that still have blocks be used as before.
     pub(super) fn end_leaving(&mut self) {
         for (page, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.leaving) {
             state.leaving = false;
@@ -509,8 +498,6 @@ impl Slabs {
                 self.open[usize::from(state.class)].push(page as u32);
             }
         }
-        self.is_compacting = false;
-        self.give_back();
     }
 }
 
@@ -616,53 +603,58 @@ mod tests {
         assert!(slabs.deferred() == 0 && slabs.bytes() < 1 << 20, "{}", slabs.bytes());
     }
 
-    /// Full pages behind many that are free, and were given back or not.
-    #[test]
-    fn the_last_pages_are_left_as_far_as_others_are_free() {
-        for is_given_back in [false, true] {
-            let mut slabs = slabs();
-            let on_page = PAGE_BYTES / 32;
-            let all: Vec<_> = (0..on_page * 100).map(|_| slabs.allocate(32).unwrap()).collect();
-            let (freed, kept) = all.split_at(on_page * 90);
-            freed.iter().for_each(|block| slabs.free(*block));
-            if is_given_back {
-                slabs.give_back();
-            }
-            assert_eq!((slabs.begin_leaving(0.75), slabs.begin_leaving_last()), (0, 10));
-            for block in kept {
-                let moved = slabs.copy(*block, 32).unwrap();
-                assert!(moved.page() < 10);
-                slabs.free(*block);
-            }
-            slabs.end_leaving();
-            assert_eq!((slabs.page_bytes(), slabs.begin_leaving_last()), (10 << 16, 0));
-            assert!(slabs.bytes() < 4 << 20, "{}", slabs.bytes());
-        }
+    /// Returns slabs with this number of pages of blocks of 32 bytes, and the blocks of each page.
+    fn full(budget: &MemoryBudget, pages: usize) -> (Slabs, Vec<Vec<Reference>>) {
+        let mut slabs = Slabs::new(budget, None);
+        let page = |_| (0..PAGE_BYTES / 32).map(|_| slabs.allocate(32).unwrap()).collect();
+        let all = (0..pages).map(page).collect();
+        (slabs, all)
     }
 
-    /// First pages were given back, and the budget has room for three of them only: as many of the last ones are left.
+    /// Frees the blocks of pages.
+    fn free_pages<'a>(slabs: &mut Slabs, pages: impl Iterator<Item = &'a Vec<Reference>>) {
+        pages.flatten().for_each(|block| slabs.free(*block));
+        while slabs.give_some_back() {}
+    }
+
+    /// Every other page is full: the last ones are left, and their blocks move to free pages in memory.
     #[test]
-    fn no_more_pages_are_left_than_the_budget_has_room_for() {
-        const BUDGET: u64 = 64 << 20;
-        let budget = MemoryBudget::new(BUDGET);
-        let mut slabs = Slabs::new(&budget, None);
-        let on_page = PAGE_BYTES / 32;
-        let all: Vec<_> = (0..on_page * 100).map(|_| slabs.allocate(32).unwrap()).collect();
-        let (freed, kept) = all.split_at(on_page * 90);
-        freed.iter().for_each(|block| slabs.free(*block));
-        slabs.give_back();
-        let there = (0..10).filter(|page| slabs.pages.is_resident(*page)).count();
-        let room = BUDGET - budget.reserved() - (3 * PAGE_BYTES) as u64;
-        let _others = budget.reserve(room).unwrap();
-        slabs.begin_leaving(0.75);
-        assert_eq!(slabs.begin_leaving_last(), (there + 3).min(10));
-        for block in kept.iter().filter(|block| slabs.is_leaving(**block)).collect::<Vec<_>>() {
-            let moved = slabs.copy(*block, 32).unwrap();
-            assert!(moved.page() < 10);
-            slabs.free(*block);
+    fn the_last_pages_are_left_as_far_as_others_are_free() {
+        let budget = MemoryBudget::unlimited();
+        let (mut slabs, all) = full(&budget, 1000);
+        free_pages(&mut slabs, all.iter().step_by(2));
+        let before = budget.reserved();
+        assert!(before > 60 << 20);
+        assert_eq!(slabs.begin_leaving(0.75), 0);
+        let leaving = slabs.begin_leaving_last();
+        assert!((230..=250).contains(&leaving), "{leaving}");
+        for block in all.iter().skip(1).step_by(2).flatten() {
+            if slabs.is_leaving(*block) {
+                let moved = slabs.copy(*block, 32).unwrap();
+                assert!(moved.page() < block.page() && !slabs.is_leaving(moved));
+                slabs.free(*block);
+                slabs.give_some_back();
+                assert!(budget.reserved() <= before);
+            }
         }
         slabs.end_leaving();
-        assert_eq!(slabs.page_bytes(), 10 << 16);
+        while slabs.give_some_back() {}
+        assert_eq!((slabs.page_bytes(), slabs.begin_leaving_last()), (500 << 16, 0));
+        assert!(budget.reserved() < 38 << 20, "{}", budget.reserved());
+    }
+
+    /// The first pages were freed and given back, and the others are full: to move their blocks to the front gains nothing.
+    #[test]
+    fn full_pages_behind_memory_that_was_given_back_stay() {
+        let budget = MemoryBudget::unlimited();
+        for freed in [750, 900, 960] {
+            let (mut slabs, all) = full(&budget, 1000);
+            free_pages(&mut slabs, all[..freed].iter());
+            let before = budget.reserved();
+            assert!(before < (1000 - freed as u64) * 9 / 8 * PAGE_BYTES as u64 + (5 << 20));
+            assert_eq!((slabs.begin_leaving(0.75), slabs.begin_leaving_last()), (0, 0), "{freed}");
+            assert_eq!(budget.reserved(), before);
+        }
     }
 
     #[test]

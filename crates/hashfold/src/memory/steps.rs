@@ -26,7 +26,7 @@ const SMALL_STEPS: usize = LARGE_MIN / SMALL_BYTES;
 
 /// The bytes in use divided by this number are kept in empty steps, for the units that come next: units that come and go
 /// would otherwise give memory back and need it again all the time.
-pub(super) const KEPT_PART: u64 = 16;
+const KEPT_PART: u64 = 16;
 /// Minimum number of bytes that are kept, beside those that were needed again after they were given back.
 const KEPT_BYTES_MIN: u64 = 4 * SMALL_BYTES as u64;
 /// Maximum number of bytes that are kept because they were needed again.
@@ -63,8 +63,8 @@ pub(super) struct Steps<const UNIT: usize> {
     /// Bytes of the steps that were needed again after they were given back, less those that were given back since: a large
     /// value that is replaced all the time needs as much each time.
     again_bytes: u64,
-    /// Whether a step has become empty since [`Steps::take_emptied`] was called.
-    emptied: bool,
+    /// Number of steps that have become empty since [`Steps::take_emptied`] was called.
+    emptied: usize,
     /// Bytes of all steps that are resident.
     resident: u64,
     /// Number of units in use.
@@ -83,7 +83,7 @@ impl<const UNIT: usize> Steps<UNIT> {
             empty_bytes: 0,
             fresh_bytes: 0,
             again_bytes: 0,
-            emptied: false,
+            emptied: 0,
             resident: 0,
             used: 0,
         }
@@ -99,12 +99,6 @@ impl<const UNIT: usize> Steps<UNIT> {
     /// Returns the bytes of all steps that are resident.
     pub(super) fn resident(&self) -> u64 {
         self.resident
-    }
-
-    /// Whether the step of a unit is resident.
-    pub(super) fn is_resident(&self, unit: u32) -> bool {
-        let step = step_of(u64::from(unit) * UNIT as u64);
-        step < self.all.len() && !self.absent.has(step)
     }
 
     /// Returns the number of units in use.
@@ -179,18 +173,6 @@ impl<const UNIT: usize> Steps<UNIT> {
         step
     }
 
-    /// Lets a step that was never in use be used as one that has become empty: before all later ones.
-    pub(super) fn open(&mut self, step: usize) {
-        let len = span(step).1 as u64;
-        if self.fresh.clear(step) {
-            self.fresh_bytes -= len;
-            self.open.set(step);
-            self.empty.set(step);
-            self.empty_bytes += len;
-            self.emptied = true;
-        }
-    }
-
     /// Takes a unit back. Returns the number that is to be in its first bytes.
     #[inline]
     pub(super) fn put(&mut self, unit: u32) -> u32 {
@@ -204,30 +186,51 @@ impl<const UNIT: usize> Steps<UNIT> {
         if step.used == 0 {
             self.empty.set(number);
             self.empty_bytes += span(number).1 as u64;
-            self.emptied = true;
+            self.emptied += 1;
         }
         next
     }
 
-    /// Returns whether a step has become empty since the last call.
+    /// Returns the number of steps that have become empty since the last call.
     #[inline]
-    pub(super) fn take_emptied(&mut self) -> bool {
+    pub(super) fn take_emptied(&mut self) -> usize {
         std::mem::take(&mut self.emptied)
     }
 
-    /// Lets [`Steps::take_emptied`] return `true` once more.
-    pub(super) fn put_emptied(&mut self) {
-        self.emptied = true;
+    /// Lets [`Steps::take_emptied`] return these once more.
+    pub(super) fn put_emptied(&mut self, emptied: usize) {
+        self.emptied += emptied;
     }
 
-    /// Returns the last step that is empty or was never in use, if the others have as many bytes as are to be kept: at
-    /// least those of the step that would become resident next.
+    /// Returns the last step that is empty or was never in use, if the others have as many bytes as are to be kept.
     pub(super) fn surplus(&mut self) -> Option<usize> {
         let step = self.empty.last().max(self.fresh.last())?;
+        self.is_surplus(step, self.empty_bytes).then_some(step)
+    }
+
+    /// Returns the first unit behind those first steps in memory that have room for all units in use, if memory would be given
+    /// back once no unit is in use behind it.
+    pub(super) fn end_of_room(&mut self) -> Option<u32> {
+        let in_memory = |step: &usize| !self.absent.has(*step) && !self.fresh.has(*step);
+        let (mut room, mut end, mut behind) = (0, None, 0);
+        for (start, len) in (0..self.all.len()).filter(in_memory).map(span) {
+            if room < self.used * UNIT as u64 {
+                room += len as u64;
+            } else {
+                end = end.or(Some((start / UNIT as u64) as u32));
+                behind += len as u64;
+            }
+        }
+        end.filter(|_| self.is_surplus(self.all.len() - 1, behind))
+    }
+
+    /// Whether so much is empty that a step could be given back: what is left is at least the step that would become resident
+    /// next.
+    fn is_surplus(&mut self, step: usize, empty_bytes: u64) -> bool {
         let next = self.absent.first().map_or(step, |absent| absent.min(step));
         let least = (KEPT_BYTES_MIN + self.again_bytes).max(span(next).1 as u64);
         let kept = (self.used * UNIT as u64 / KEPT_PART).max(least);
-        (self.empty_bytes + self.fresh_bytes >= kept + span(step).1 as u64).then_some(step)
+        empty_bytes + self.fresh_bytes >= kept + span(step).1 as u64
     }
 
     /// Removes a step that is empty or was never in use, whose memory was given back.
@@ -353,7 +356,7 @@ mod tests {
                 assert!(naive.resident.contains(&step) && naive.used.insert(unit));
                 naive.links.remove(&unit);
             }
-            if steps.take_emptied() {
+            if steps.take_emptied() > 0 {
                 while let Some(step) = steps.surplus() {
                     assert!(naive.resident.remove(&step) && !naive.has(step));
                     naive.links.retain(|unit, _| !Naive::units_of(step).contains(unit));
@@ -387,7 +390,7 @@ mod tests {
             for unit in 0..steps.used() {
                 steps.put(unit as u32);
             }
-            assert!(steps.take_emptied() && !steps.take_emptied());
+            assert!(steps.take_emptied() > 0 && steps.take_emptied() == 0);
             while let Some(step) = steps.surplus() {
                 steps.leave(step);
             }
@@ -403,7 +406,7 @@ mod tests {
             for unit in last - units..last {
                 links.insert(unit, steps.put(unit));
             }
-            assert_eq!(steps.take_emptied(), units as usize > SMALL_BYTES / UNIT);
+            assert_eq!(steps.take_emptied() > 0, units as usize > SMALL_BYTES / UNIT);
             while let Some(step) = steps.surplus() {
                 steps.leave(step);
                 given += span(step).1 as u64;
@@ -435,5 +438,33 @@ mod tests {
             let given = sway(bytes, (sway_bytes / UNIT) as u32);
             assert!(given > 0 && given <= sway_bytes as u64, "{given} of {sway_bytes}");
         }
+    }
+
+    /// A table of 32 steps of 2 MiB behind the small ones, of which some are given back and half of the units of others are free.
+    #[test]
+    fn steps_behind_the_room_that_is_needed_are_left_if_that_gives_memory_back() {
+        const ON_STEP: u32 = (LARGE_BYTES / UNIT) as u32;
+        let first = (LARGE_MIN / UNIT) as u32;
+        let unit = |step: u32| first + step * ON_STEP;
+        let freed = |absent: std::ops::Range<u32>, half_free: std::ops::Range<u32>| {
+            let mut steps = full((LARGE_MIN + 32 * LARGE_BYTES) as u64);
+            (unit(absent.start)..unit(absent.end)).for_each(|unit| _ = steps.put(unit));
+            while let Some(step) = steps.surplus() {
+                steps.leave(step);
+            }
+            let units = unit(half_free.start)..unit(half_free.end);
+            units.step_by(2).for_each(|unit| _ = steps.put(unit));
+            steps.end_of_room()
+        };
+        // All that is in memory is in use, but for what is kept.
+        assert_eq!(freed(0..0, 0..0), None);
+        assert_eq!(freed(0..24, 0..0), None);
+        assert_eq!(freed(0..28, 0..0), None);
+        // Half of twelve steps is free: the last six.
+        assert_eq!(freed(0..0, 10..22), Some(unit(26)));
+        // Half of four steps: as much as is kept.
+        assert_eq!(freed(0..0, 0..4), None);
+        // Half of eight steps; the steps that were given back have no room, but for two that are kept.
+        assert_eq!(freed(0..16, 20..28), Some(unit(26)));
     }
 }

@@ -22,6 +22,10 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// Returns a pseudorandom number below `limit`.
@@ -898,6 +902,28 @@ fn compaction_gives_pages_back() {
     assert!(table.stat().bytes <= before.bytes);
 }
 
+/// The values that were put first are removed, and the memory of their pages is given back: a compaction needs none of it, and
+/// moves nothing.
+#[test]
+fn compaction_after_the_oldest_values_were_removed_needs_no_memory() {
+    let budget = MemoryBudget::unlimited();
+    let options = MemoryOptions { shards: 1, budget: budget.clone(), ..MemoryOptions::default() };
+    let table = AppendTable::new(options).unwrap();
+    let keys: Vec<_> = (0..40_000).map(text).collect();
+    keys.iter().for_each(|key| assert!(!table.put(key, [7; 1000]).unwrap()));
+    assert_eq!(table.remove_many(&keys[..30_000]).unwrap(), 30_000);
+    let (before, groups) = (budget.reserved(), Arc::new(AtomicU64::new(0)));
+    assert!(before < 16 << 20, "{before}");
+    let seen = groups.clone();
+    let watch = Watch::new(move |more| {
+        seen.fetch_add(more, Relaxed);
+        Ok(())
+    });
+    table.compact(&watch).unwrap();
+    assert_eq!((groups.load(Relaxed), budget.reserved()), (0, before));
+    assert!(keys[30_000..].iter().all(|key| table.get(key).as_deref() == Some(&[7; 1000][..])));
+}
+
 /// Checks what a part counts against what the system counts: within 2 %, but for vectors beside, and for a step that ends
 /// within a large page, all of which is resident.
 #[cfg(target_os = "linux")]
@@ -971,6 +997,7 @@ fn the_memory_of_values_follows_their_size() {
             while let Some(hash) = next {
                 next = shard.leave_group(hash, &mut pairs).unwrap().checked_add(1);
             }
+            while shard.values.slabs.give_some_back() {}
         }
         shard.values.slabs.end_leaving();
         let after = bytes(&shard);
