@@ -325,6 +325,12 @@ impl<const UNIT: usize> Arena<UNIT> {
         (at.0 / (UNIT / LINE_BYTES) as u64) as u32
     }
 
+    /// Returns the number of a line in its unit.
+    #[inline]
+    pub(super) fn line_in_unit(at: At) -> usize {
+        (at.0 % (UNIT / LINE_BYTES) as u64) as usize
+    }
+
     /// Returns a line.
     #[inline]
     pub(super) fn line(&self, at: At) -> &Line {

@@ -23,11 +23,23 @@ const _: () = assert!(CHUNK_LINES <= 256);
 /// Inserts a pair; returns `false`, and changes nothing, if no free slot is found for it.
 #[inline]
 pub(super) fn insert(chunk: &mut Chunk, format: Format, pair: Pair) -> bool {
-    let [first, second] = choice::lines(pair.hash);
-    let is_first = line::count(&chunk[first]) <= line::count(&chunk[second]);
-    let target = &mut chunk[select_unpredictable(is_first, first, second)];
-    if let Some(slot) = format.free_slot(target) {
-        format.set(target, slot, pair);
+    insert_at(chunk, choice::lines(pair.hash), format, pair)
+}
+
+/// Does what [`insert`] does for a pair whose lines are known.
+#[inline]
+pub(super) fn insert_at(
+    chunk: &mut Chunk,
+    [first, second]: [usize; 2],
+    format: Format,
+    pair: Pair,
+) -> bool {
+    let metas = [line::meta(&chunk[first]), line::meta(&chunk[second])];
+    if !format.are_full(metas) {
+        let is_first = line::count_in(metas[0]) <= line::count_in(metas[1]);
+        let meta = select_unpredictable(is_first, metas[0], metas[1]);
+        let target = &mut chunk[select_unpredictable(is_first, first, second)];
+        format.set_in(target, meta, meta.trailing_ones() as usize, pair);
         return true;
     }
     let Some(line) = displace(chunk, format, [first, second]) else { return false };

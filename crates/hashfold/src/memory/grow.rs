@@ -43,10 +43,23 @@ impl Index {
         };
         let grown = match extended {
             Ok(false) => self.split(number, group, hash, &mut pairs),
-            extended => extended.map(drop),
+            Ok(true) => {
+                self.split_if_divided(number, hash);
+                Ok(())
+            }
+            Err(error) => Err(error),
         };
         self.scratch.pairs = pairs;
         grown
+    }
+
+    /// Splits a group that has got its last chunk, while its lines are in the caches.
+    fn split_if_divided(&mut self, number: u32, hash: u64) {
+        let group = Group::decode(self.groups.line(group_at(number)));
+        if let Some(halves) = self.divided_halves(&group, hash) {
+            // Without memory for a descriptor, it splits when it is full.
+            let _ = self.hand_over(number, &group, hash, halves);
+        }
     }
 
     /// Merges a group with another if both have few pairs; else it shrinks, if its pairs find their places in fewer chunks.
@@ -180,7 +193,8 @@ impl Index {
             ids[..HALF].copy_from_slice(&group.ids[which * HALF..][..HALF]);
             Group { chunks: HALF, division: division.halves()[which], ids, ..*group }
         });
-        // The half of the hash is counted: it often gets a further chunk at once, for which its lines are read again.
+        // The half of the hash is counted: of a full group, it often gets a further chunk at once, for which its lines are read
+        // again.
         let counted = (hash >> division.next_bit() & 1) as usize;
         let count = self.count_pairs(&halves[counted]);
         halves[counted].count = count;

@@ -19,7 +19,7 @@ use super::{
     snapshots::Snapshots,
 };
 use crate::{cpu::Instructions, error::Result, run::prefetch::prefetch};
-use std::{hint::select_unpredictable, ops::Range};
+use std::ops::Range;
 
 /// Number of hashes of a batch, which has the lock of its shard.
 pub(super) const BATCH: usize = 256;
@@ -173,8 +173,11 @@ impl Index {
         if !self.is_current(place) {
             return;
         }
-        let is_full = |at| line::count(self.chunks.line(at)) == place.format.slots();
-        if !place.has_lines || !is_full(place.lines[0]) || !is_full(place.lines[1]) {
+        if !place.has_lines {
+            return;
+        }
+        let metas = place.lines.map(|at| line::meta(self.chunks.line(at)));
+        if !place.format.are_full(metas) {
             return;
         }
         // A pair of the second line moves only if none of the first one can.
@@ -290,11 +293,9 @@ impl Index {
         if !place.has_lines || count >= self.shape.limit(format, group::chunks(group)) {
             return Ok(false);
         }
-        let lines = [place.lines[0], place.lines[1]];
-        let is_done = insert_emptier(&mut self.chunks, lines, format, pair) || {
-            let chunk = self.chunk_mut(Arena::<CHUNK_BYTES>::unit_of(lines[0]));
-            displace::insert(chunk, format, pair)
-        };
+        let lines = place.lines.map(Arena::<CHUNK_BYTES>::line_in_unit);
+        let chunk = self.chunk_mut(Arena::<CHUNK_BYTES>::unit_of(place.lines[0]));
+        let is_done = displace::insert_at(chunk, lines, format, pair);
         if is_done {
             group::set_count(self.groups.line_mut(group_at(place.group)), count + 1);
             self.count += 1;
@@ -397,22 +398,6 @@ impl Index {
         self.gather(&group, hash, pairs);
         group::range(hash, group.division.depth).1
     }
-}
-
-/// Inserts a pair into the emptier of two lines; returns `false`, and changes nothing, if both are full.
-#[inline]
-fn insert_emptier(
-    chunks: &mut Arena<CHUNK_BYTES>,
-    lines: [At; 2],
-    format: Format,
-    pair: Pair,
-) -> bool {
-    let [first, second] = lines;
-    let is_first = line::count(chunks.line(first)) <= line::count(chunks.line(second));
-    let target = chunks.line_mut(select_unpredictable(is_first, first, second));
-    let Some(slot) = format.free_slot(target) else { return false };
-    format.set(target, slot, pair);
-    true
 }
 
 /// Returns where the descriptor of a group is.

@@ -99,6 +99,12 @@ pub(super) fn in_use(line: &Line) -> u32 {
 /// Returns the number of slots in use.
 #[inline]
 pub(super) fn count(line: &Line) -> usize {
+    count_in(meta(line))
+}
+
+/// Returns the number of slots in use of a line with this meta.
+#[inline]
+pub(super) fn count_in(meta: u32) -> usize {
     const COUNTS: [u8; 1 << SLOTS_MAX] = {
         let mut counts = [0; 1 << SLOTS_MAX];
         let mut i = 0;
@@ -109,7 +115,7 @@ pub(super) fn count(line: &Line) -> usize {
         counts
     };
     // Not every processor has an instruction for this.
-    usize::from(COUNTS[in_use(line) as usize])
+    usize::from(COUNTS[(meta & IN_USE) as usize])
 }
 
 /// Marks a slot as free.
@@ -189,17 +195,30 @@ impl Format {
         }
     }
 
+    /// Whether all slots of both lines with these metas are in use: one question, since each alone is often answered with yes.
+    #[inline]
+    pub(super) fn are_full(self, metas: [u32; 2]) -> bool {
+        let all = (1 << self.slots()) - 1;
+        metas[0] & metas[1] & all == all
+    }
+
     /// Writes a pair to a free slot.
     #[inline]
     pub(super) fn set(self, line: &mut Line, slot: usize, pair: Pair) {
-        debug_assert!(slot < self.slots() && in_use(line) >> slot & 1 == 0);
+        self.set_in(line, meta(line), slot, pair);
+    }
+
+    /// Writes a pair to a free slot of a line with this meta.
+    #[inline]
+    pub(super) fn set_in(self, line: &mut Line, meta: u32, slot: usize, pair: Pair) {
+        debug_assert!(slot < self.slots() && meta >> slot & 1 == 0);
         let bits = self.write(line, slot, pair);
         // Bits of the pair that was in the slot before may be left.
         let others = match self {
             Format::Narrow => !(NARROW_HIGH << high_shift(slot)),
             Format::Wide => u32::MAX,
         };
-        set_meta(line, meta(line) & others | bits);
+        set_meta(line, meta & others | bits);
     }
 
     /// Writes a pair to a slot, but for its bits of the meta, which are returned.
