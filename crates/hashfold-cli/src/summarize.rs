@@ -379,7 +379,7 @@ fn summary_json(name: &str, stats: &SummaryStats) -> Value {
     json!({
         "name": name, "events": stats.events, "late": stats.late, "no_group": stats.no_group,
         "windows": stats.windows, "groups": stats.groups, "overflows": stats.overflows,
-        "open_windows": stats.open_windows,
+        "open_windows": stats.open_windows, "waiting_windows": stats.waiting_windows,
     })
 }
 

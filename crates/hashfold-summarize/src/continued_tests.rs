@@ -224,8 +224,8 @@ fn a_store_that_another_process_writes_to_is_waited_for() {
     assert_eq!(versions(&work.path().join("out/all")).0, 2);
 }
 
-/// Checkpoints that cannot be written, such as on a full disk, are counted and reported once; the run goes on, and writes them
-/// again when there is room.
+/// Checkpoints that cannot be written, such as on a full disk, are counted and reported once; the run goes on, publishes windows
+/// whose events do not come again, and writes checkpoints again when there is room.
 #[test]
 fn a_checkpoint_that_cannot_be_written_does_not_end_the_run() {
     let work = TempDir::new().unwrap();
@@ -236,14 +236,19 @@ fn a_checkpoint_that_cannot_be_written_does_not_end_the_run() {
     let mut sender = TcpStream::connect(run.addresses()[0].1).unwrap();
     // Here, the next checkpoint would be written.
     let obstacle = work.path().join("cp/v1.checkpoint.new");
-    let mut is_there = false;
+    let (mut is_there, mut read_at) = (false, None);
     let stats = run.wait(&mut |stats| {
-        if !is_there && stats[0].failed_checkpoints == 0 {
+        let failed = stats[0].failed_checkpoints;
+        if !is_there && failed == 0 {
             fs::create_dir(&obstacle).unwrap();
-            sender.write_all(numbered(50).as_bytes()).unwrap();
+            sender.write_all(numbered(300).as_bytes()).unwrap();
             is_there = true;
         }
-        if is_there && stats[0].failed_checkpoints >= 3 && stats[0].stats.totals.frames == 50 {
+        if is_there && stats[0].stats.totals.frames == 300 {
+            read_at.get_or_insert(failed);
+        }
+        if is_there && read_at.is_some_and(|read_at| failed >= read_at + 3) {
+            assert!(work.path().join("out/users/1970-01-01T00-00-01Z").exists());
             fs::remove_dir(&obstacle).unwrap();
             is_there = false;
             stop.store(true, Ordering::Relaxed);
@@ -256,7 +261,7 @@ fn a_checkpoint_that_cannot_be_written_does_not_end_the_run() {
     assert!(matches!(*stats[0].reports[0], Report::Unsaved(_)));
     assert!(!stats[0].is_unsaved);
     let run = Run::start(&config, &Env::system(), Arc::default()).unwrap();
-    assert_eq!(run.continued()[0].stats.totals.frames, 50);
+    assert_eq!(run.continued()[0].stats.totals.frames, 300);
 }
 
 /// The last checkpoint cannot be written: the counts are there all the same, and the windows wait for the next run, which has all

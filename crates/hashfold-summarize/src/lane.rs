@@ -57,6 +57,12 @@ pub struct StreamStats {
 }
 
 impl StreamStats {
+    /// Whether windows have ended and wait for a checkpoint.
+    pub(crate) fn has_waiting(&self) -> bool {
+        let of_chains = self.stats.chains.iter().flat_map(|chains| &chains.summaries);
+        self.stats.summaries.iter().chain(of_chains).any(|counts| counts.waiting_windows > 0)
+    }
+
     /// Returns the errors of sources, and that of the last checkpoint if it could not be written.
     pub fn failures(&self) -> impl Iterator<Item = &SummarizeError> {
         self.reports.iter().filter_map(|report| match &**report {
@@ -277,18 +283,34 @@ impl Lane {
         Ok(())
     }
 
-    /// Writes a checkpoint during the run or at its end, and then publishes the windows that have ended. A checkpoint that cannot be
-    /// written is counted, and reported if the one before was written; windows wait for the next one then.
-    pub(crate) fn try_to_save(&self, env: &Env) -> Result<(), SummarizeError> {
-        let Some(path) = &self.checkpoint else { return Ok(()) };
+    /// Writes a checkpoint during the run or at its end, and then publishes the windows that have ended; returns whether there are
+    /// some. A checkpoint that cannot be written is counted, and reported if the one before was written. Windows wait for the next
+    /// one then, unless their events cannot be read again.
+    pub(crate) fn try_to_save(&self, env: &Env) -> Result<bool, SummarizeError> {
+        let Some(path) = &self.checkpoint else { return Ok(false) };
         let checkpoint = self.pipeline.checkpoint()?;
+        let has_waiting = self.stats().has_waiting();
         let Err(error) = checkpoint::write(env, path, &checkpoint) else {
             self.is_unsaved.store(false, Ordering::Relaxed);
-            return Ok(self.pipeline.publish()?);
+            self.pipeline.publish()?;
+            return Ok(has_waiting);
         };
         self.failed_checkpoints.fetch_add(1, Ordering::Relaxed);
         if !self.is_unsaved.swap(true, Ordering::Relaxed) {
             self.reports.add(Report::Unsaved(error.into()));
+        }
+        if self.passing().is_some() {
+            self.pipeline.publish_all()?;
+        }
+        Ok(false)
+    }
+
+    /// Writes the last checkpoint, and once more without the windows that were published with it.
+    fn save_last(&self, env: &Env) -> Result<(), SummarizeError> {
+        let has_published = self.try_to_save(env)?;
+        if let Some(path) = self.checkpoint.as_ref().filter(|_| has_published) {
+            // If it cannot be written, the next run finds that they are published.
+            let _ = checkpoint::write(env, path, &self.pipeline.checkpoint()?);
         }
         Ok(())
     }
@@ -309,9 +331,7 @@ impl Lane {
         if is_useful && (!goes_on || self.checkpoint.is_none()) {
             self.pipeline.end_windows()?;
         }
-        self.try_to_save(env)?;
-        // Without the windows that were published now.
-        self.try_to_save(env)?;
+        self.save_last(env)?;
         let mut stats = self.stats();
         stats.stats = self.pipeline.stop()?;
         Ok(stats)

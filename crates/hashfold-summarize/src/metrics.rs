@@ -151,7 +151,9 @@ fn summaries(text: &mut Text, streams: &[StreamStats]) {
     add("groups_total", Counter, "Groups in windows that ended.", |it| it.groups);
     add("open_windows", Gauge, "Windows that are open.", |it| it.open_windows);
     add("open_groups", Gauge, "Groups in open windows.", |it| it.open_groups);
-    let help = "Memory of the groups in windows that have not ended.";
+    let help = "Windows that have ended and wait for a checkpoint.";
+    add("waiting_windows", Gauge, help, |it| it.waiting_windows);
+    let help = "Memory of the groups in windows that are open or wait.";
     add("open_bytes", Gauge, help, |it| it.open_bytes);
 }
 

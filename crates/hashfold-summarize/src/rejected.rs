@@ -22,8 +22,10 @@ impl RejectedFile {
     /// Opens the file, or creates it and its folder. A last line that a crash has cut short is ended.
     pub(crate) fn open(path: PathBuf) -> Result<RejectedFile> {
         let open = || {
-            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            let folder = path.parent().unwrap_or(Path::new("."));
+            fs::create_dir_all(folder)?;
             let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path)?;
+            sync(&File::open(folder)?)?;
             if file.metadata()?.len() > 0 {
                 let mut last = [0];
                 file.seek(SeekFrom::End(-1))?;
@@ -36,6 +38,14 @@ impl RejectedFile {
         };
         let file = open().map_err(|error| failed("open", &path, error))?;
         Ok(RejectedFile { path, file, line: Vec::new(), is_unsynced: true })
+    }
+}
+
+/// Makes a file or a folder durable, if it can be: a pipe keeps nothing.
+fn sync(file: &File) -> std::io::Result<()> {
+    match file.sync_data() {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
     }
 }
 
@@ -60,10 +70,6 @@ impl RejectedSink for RejectedFile {
             return Ok(());
         }
         self.is_unsynced = false;
-        match self.file.sync_data() {
-            // A pipe, which keeps nothing.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
-            synced => synced.map_err(|error| failed("sync", &self.path, error)),
-        }
+        sync(&self.file).map_err(|error| failed("sync", &self.path, error))
     }
 }

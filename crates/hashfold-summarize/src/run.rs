@@ -25,6 +25,10 @@ use std::{
 /// Time between two looks at the sources.
 const TICK: Duration = Duration::from_millis(20);
 
+/// Least time between two checkpoints, if windows wait for one; and the least multiple of the time that the last one took.
+const WAITING_INTERVAL: Duration = Duration::from_millis(100);
+const WAITING_TIMES: u32 = 10;
+
 /// Time between two moments when idle senders are looked for.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -166,6 +170,7 @@ impl Run {
     ) -> Result<(), SummarizeError> {
         let interval = Duration::from_millis(self.checkpoint_ms);
         let mut next = self.env.clock.now() + interval;
+        let mut next_waiting = self.env.clock.now();
         let mut next_idle = self.env.clock.now() + IDLE_INTERVAL;
         loop {
             *last = self.lanes.iter().map(Lane::stats).collect();
@@ -177,9 +182,18 @@ impl Run {
             {
                 return Ok(());
             }
-            if self.env.clock.now() >= next {
-                self.lanes.iter().try_for_each(|lane| lane.try_to_save(&self.env))?;
+            let start = self.env.clock.now();
+            if start >= next {
+                self.lanes.iter().try_for_each(|lane| lane.try_to_save(&self.env).map(drop))?;
                 next = self.env.clock.now() + interval;
+            } else if start >= next_waiting && last.iter().any(StreamStats::has_waiting) {
+                let waiting =
+                    self.lanes.iter().zip(&*last).filter(|(_, stats)| stats.has_waiting());
+                waiting
+                    .map(|(lane, _)| lane.try_to_save(&self.env))
+                    .try_for_each(|saved| saved.map(drop))?;
+                let end = self.env.clock.now();
+                next_waiting = end + WAITING_INTERVAL.max((end - start) * WAITING_TIMES);
             }
             if self.env.clock.now() >= next_idle {
                 self.lanes.iter().try_for_each(Lane::pass_time)?;

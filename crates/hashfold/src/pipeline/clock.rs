@@ -3,7 +3,7 @@
 //! A source is a connection, or all files together. Its watermark is the latest time of its events. The clock of the
 //! stream is the least watermark of the sources that are active, and never goes back: a source that is behind the others
 //! is not late. A source that sends nothing for the idle time holds the clock no longer, nor does one that is behind it by more than
-//! an event may be ahead: its clock is wrong, or its events are late anyway. One that has sent no event holds it
+//! an event may be ahead: its clock is wrong, or it has to catch up, and its events can be late then. One that has sent no event holds it
 //! at the beginning of the stream only: later, connections that come and go all the time would stop it.
 //!
 //! An event is *ahead* if its time is later than the clock and all watermarks by more than the allowed time. For live

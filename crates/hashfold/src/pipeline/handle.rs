@@ -70,7 +70,9 @@ pub struct PipelineOptions {
     pub checkpoint: Option<Checkpoint>,
     /// Whether windows that have ended wait until a checkpoint that has them is kept, and the caller says so
     /// ([`Pipeline::publish`]). What is read again after a crash then comes into no window that was published before, so each
-    /// event of a source with positions is in the results once. Otherwise, sinks get windows as soon as they have ended.
+    /// event of a source with positions is in the results once. Otherwise, sinks get windows as soon as they have ended. None waits
+    /// while more than three quarters of [`PipelineOptions::memory`] are taken, nor if those of a summary that wait have more
+    /// groups than [`Summary::groups_max`].
     pub windows_wait: bool,
     /// The receiver of frames that are no events; they are only counted without one.
     pub rejected: Option<Box<dyn RejectedSink>>,
@@ -248,6 +250,15 @@ impl Pipeline {
         self.input.mark(Mark::Publish { all: false })
     }
 
+    /// Gives all windows that have ended to their sinks, also those that no checkpoint has: if none can be kept, and what is lost
+    /// with them does not come again.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline.
+    pub fn publish_all(&self) -> Result<()> {
+        self.input.mark(Mark::Publish { all: true })
+    }
+
     /// Ends all windows, behind all batches that were pushed before; later events of these windows are late. Chains that
     /// have dumps are dumped, and stay. The pipeline goes on.
     ///
@@ -263,7 +274,7 @@ impl Pipeline {
     /// # Errors
     /// The error that ended the pipeline before.
     pub fn finish(mut self) -> Result<Stats> {
-        let ended = self.end_windows().and_then(|()| self.input.mark(Mark::Publish { all: true }));
+        let ended = self.end_windows().and_then(|()| self.publish_all());
         self.input.end();
         self.join().and(ended)?;
         Ok(self.stats())
@@ -439,6 +450,7 @@ fn states(
         summaries: Vec::new(),
         chains: Vec::new(),
         windows_wait: options.windows_wait,
+        memory: options.memory.clone(),
         tally: None,
         figures: WorkerStats::default(),
         time: options.env.clock.clone(),

@@ -126,7 +126,9 @@ pub struct SummaryStats {
     pub open_windows: u64,
     /// Groups in open windows.
     pub open_groups: u64,
-    /// Memory of the groups in windows that are open or being handed over, in bytes, as the budget counts it.
+    /// Windows that have ended and wait for a checkpoint ([`PipelineOptions::windows_wait`](super::PipelineOptions::windows_wait)).
+    pub waiting_windows: u64,
+    /// Memory of the groups in windows that are open, wait or are being handed over, in bytes, as the budget counts it.
     pub open_bytes: u64,
     /// Start of the earliest open window, in milliseconds since 1970.
     pub open_since_ms: Option<i64>,

@@ -48,6 +48,8 @@ pub(super) struct Windows {
     ended: VecDeque<(i64, Opened)>,
     /// Number of the first of these that the last checkpoint has.
     noted: usize,
+    /// Number of groups in windows that have ended.
+    ended_groups: u64,
     /// The memory of all groups, also of those that the caller has taken.
     account: Account,
     /// The most bytes by which an event can let the states of a group grow.
@@ -77,6 +79,7 @@ impl Windows {
             open: BTreeMap::new(),
             ended: VecDeque::new(),
             noted: 0,
+            ended_groups: 0,
             account: Account::new(memory),
             growth_max: growths.sum(),
             summary,
@@ -168,6 +171,7 @@ impl Windows {
             self.stats.groups += groups;
             self.stats.open_groups -= groups;
             self.stats.open_windows -= 1;
+            self.ended_groups += groups;
             self.ended.push_back((number, opened));
         }
     }
@@ -179,13 +183,20 @@ impl Windows {
     /// Removes and returns the earliest window that has ended, with its number. Its memory counts until
     /// [`Windows::free`].
     pub(super) fn pop(&mut self) -> Option<(i64, Opened)> {
+        let window = self.ended.pop_front()?;
         self.noted = self.noted.saturating_sub(1);
-        self.ended.pop_front()
+        self.ended_groups -= window.1.groups.len() as u64;
+        Some(window)
     }
 
     /// Does what [`Windows::pop`] does if the last checkpoint has the window.
     pub(super) fn pop_noted(&mut self) -> Option<(i64, Opened)> {
         if self.noted > 0 { self.pop() } else { None }
+    }
+
+    /// Whether the windows that have ended have more groups than those that are open may have.
+    pub(super) fn has_too_many_ended(&self) -> bool {
+        self.ended_groups > self.summary.groups_max as u64
     }
 
     /// Notes that a checkpoint has all windows that have ended until now.
@@ -212,7 +223,13 @@ impl Windows {
         let first = self.open.first_key_value();
         let open_since_ms =
             first.and_then(|(number, _)| self.span(*number)).map(|(start, _)| start);
-        SummaryStats { open_since_ms, open_bytes: self.account.used(), ..self.stats }
+        let waiting_windows = self.ended.len() as u64;
+        SummaryStats {
+            open_since_ms,
+            waiting_windows,
+            open_bytes: self.account.used(),
+            ..self.stats
+        }
     }
 
     /// Encodes the group of an event. Returns whether it is short enough.
@@ -277,16 +294,19 @@ impl Windows {
         self.stats = SummaryStats::take(fields, version)?;
         self.first_open = fields.u64()? as i64;
         for _ in 0..fields.varint()? {
-            self.restore_window(fields)?;
+            let (number, groups) = self.take_window(fields)?;
+            for (group, states) in groups {
+                if !self.insert(number, group, states)? {
+                    return Err(Error::field("window", "each once", "one twice"));
+                }
+            }
         }
         let ended = if version >= VERSION_ENDED { fields.varint()? } else { 0 };
         for _ in 0..ended {
-            let number = self.restore_window(fields)?;
-            if let Some(window) = self.open.remove(&number) {
-                self.stats.open_groups -= window.groups.len() as u64;
-                self.stats.open_windows -= 1;
-                self.ended.push_back((number, window));
-            }
+            let (number, groups) = self.take_window(fields)?;
+            // Not counted: they go as soon as the pipeline has begun, and another one may have used their memory since.
+            self.ended_groups += groups.len() as u64;
+            self.ended.push_back((number, Opened { groups, bytes: 0 }));
         }
         self.note();
         // Other summaries need theirs, as when the checkpoint was made.
@@ -294,13 +314,14 @@ impl Windows {
         fields.end()
     }
 
-    /// Reads a window from a checkpoint, as one that is open; returns its number.
-    fn restore_window(&mut self, fields: &mut Decoder<'_>) -> Result<i64> {
+    /// Reads the number and the groups of a window from a checkpoint.
+    fn take_window(&self, fields: &mut Decoder<'_>) -> Result<(i64, Groups)> {
         let number = fields.u64()? as i64;
         if number.unsigned_abs() > TIME_MS_MAX as u64 {
             let expected = format!("at most {TIME_MS_MAX} from 0");
             return Err(Error::field("number of a window", expected, number));
         }
+        let mut groups = Groups::with_hasher(GroupHash(self.seed));
         for _ in 0..fields.varint()? {
             let group: Box<[u8]> = fields.sized_bytes()?.into();
             decode_group(&group, self.summary.group_by.len())?;
@@ -308,11 +329,11 @@ impl Windows {
             for (column, (_, kind)) in self.summary.columns.iter().zip(&self.inputs) {
                 states.push(State::take(&column.aggregate, *kind, fields)?);
             }
-            if !self.insert(number, group, states.into())? {
+            if groups.insert(group, states.into()).is_some() {
                 return Err(Error::field("group", "each once in a window", "one twice"));
             }
         }
-        Ok(number)
+        Ok((number, groups))
     }
 }
 

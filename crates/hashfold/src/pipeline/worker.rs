@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     error::{ErrorKind, Result},
-    work::Clock,
+    work::{Clock, MemoryBudget},
 };
 use std::{
     collections::BTreeMap,
@@ -24,6 +24,9 @@ use std::{
 
 /// Why an event is refused whose time is wrong.
 const AHEAD: &str = "the time is too far ahead";
+
+/// The part of the memory up to which windows wait for a checkpoint: what waits costs no event.
+const TAKEN_MAX: f64 = 0.75;
 
 /// A receiver of frames that are no events, or whose times are too far ahead.
 pub trait RejectedSink: Send {
@@ -60,6 +63,7 @@ pub(super) struct Worker {
     pub(super) chains: Vec<OwnedChains>,
     /// Whether windows that have ended wait for a checkpoint.
     pub(super) windows_wait: bool,
+    pub(super) memory: MemoryBudget,
     pub(super) tally: Option<Tally>,
     pub(super) figures: WorkerStats,
     /// The clock of the machine, for the time that the worker is busy.
@@ -287,9 +291,14 @@ impl Worker {
         refused.try_for_each(|frame| sink.rejected(batch.frame(*frame), AHEAD))
     }
 
-    /// Gives windows that have ended to their sinks, unless they wait for a checkpoint.
+    /// Gives windows that have ended to their sinks, unless they wait for a checkpoint. If memory is short, none waits, and none of
+    /// a summary whose windows have too many groups.
     fn hand_over(&mut self) -> Result<()> {
-        if self.windows_wait { Ok(()) } else { self.hand_over_all() }
+        if !self.windows_wait || self.memory.taken() > TAKEN_MAX {
+            return self.hand_over_all();
+        }
+        let mut long = self.all_summaries().filter(|owned| owned.windows.has_too_many_ended());
+        long.try_for_each(|owned| owned.hand_over(Windows::pop))
     }
 
     fn hand_over_all(&mut self) -> Result<()> {

@@ -1,9 +1,12 @@
 //! A limit of memory that several parts share.
 
 use crate::error::{ErrorKind, Result};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    iter,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// A limit of memory that several parts of a process share. Each reserves memory before it takes it, and is
@@ -94,6 +97,24 @@ impl MemoryBudget {
     /// Returns the number of bytes that are reserved.
     pub fn reserved(&self) -> u64 {
         self.0.reserved.load(Relaxed)
+    }
+
+    /// Returns the part of the limit that is reserved, from 0 to 1: of this budget, or of one that it is a part of if that is more.
+    ///
+    /// ```
+    /// use hashfold::work::MemoryBudget;
+    ///
+    /// let whole = MemoryBudget::new(100);
+    /// let (part, other) = (whole.part(50), whole.part(60));
+    /// let _reserved = (part.reserve(25).unwrap(), other.reserve(50).unwrap());
+    /// assert_eq!((part.taken(), whole.taken()), (0.75, 0.75));
+    /// ```
+    pub fn taken(&self) -> f64 {
+        let budgets = iter::successors(Some(&self.0), |counts| counts.whole.as_ref());
+        let taken = |counts: &Arc<Counts>| {
+            counts.reserved.load(Relaxed) as f64 / counts.limit.max(1) as f64
+        };
+        budgets.map(taken).fold(0.0, f64::max)
     }
 
     /// Reserves memory.
