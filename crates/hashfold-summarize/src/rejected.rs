@@ -25,7 +25,9 @@ impl RejectedFile {
             let folder = path.parent().unwrap_or(Path::new("."));
             fs::create_dir_all(folder)?;
             let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path)?;
+            // The names of the file and of the folder.
             sync(&File::open(folder)?)?;
+            sync(&File::open(fs::canonicalize(folder)?.parent().unwrap_or(folder))?)?;
             if file.metadata()?.len() > 0 {
                 let mut last = [0];
                 file.seek(SeekFrom::End(-1))?;

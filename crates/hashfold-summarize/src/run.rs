@@ -25,9 +25,11 @@ use std::{
 /// Time between two looks at the sources.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Least time between two checkpoints, if windows wait for one; and the least multiple of the time that the last one took.
+/// Least time between two checkpoints, if windows wait for one; and the least multiple of the time that the last one took. After one
+/// that took longer than the last of these, windows wait for the interval of the configuration.
 const WAITING_INTERVAL: Duration = Duration::from_millis(100);
 const WAITING_TIMES: u32 = 10;
+const WAITING_TOOK_MAX: Duration = Duration::from_secs(1);
 
 /// Time between two moments when idle senders are looked for.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -183,17 +185,19 @@ impl Run {
                 return Ok(());
             }
             let start = self.env.clock.now();
-            if start >= next {
-                self.lanes.iter().try_for_each(|lane| lane.try_to_save(&self.env).map(drop))?;
-                next = self.env.clock.now() + interval;
-            } else if start >= next_waiting && last.iter().any(StreamStats::has_waiting) {
-                let waiting =
-                    self.lanes.iter().zip(&*last).filter(|(_, stats)| stats.has_waiting());
-                waiting
-                    .map(|(lane, _)| lane.try_to_save(&self.env))
-                    .try_for_each(|saved| saved.map(drop))?;
-                let end = self.env.clock.now();
-                next_waiting = end + WAITING_INTERVAL.max((end - start) * WAITING_TIMES);
+            // After a checkpoint that cannot be written, the next one has its time.
+            let waits = |stats: &StreamStats| stats.has_waiting() && !stats.is_unsaved;
+            let is_due = start >= next;
+            if is_due || start >= next_waiting && last.iter().any(waits) {
+                let lanes = self.lanes.iter().zip(&*last);
+                let mut lanes = lanes.filter(|(_, stats)| is_due || waits(stats));
+                lanes.try_for_each(|(lane, _)| lane.try_to_save(&self.env).map(drop))?;
+                let (end, took) = (self.env.clock.now(), self.env.clock.now() - start);
+                next = if is_due { end + interval } else { next };
+                next_waiting = match took > WAITING_TOOK_MAX {
+                    true => next,
+                    false => end + WAITING_INTERVAL.max(took * WAITING_TIMES),
+                };
             }
             if self.env.clock.now() >= next_idle {
                 self.lanes.iter().try_for_each(Lane::pass_time)?;

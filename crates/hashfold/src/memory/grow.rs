@@ -185,7 +185,10 @@ impl Index {
     fn divided_halves(&self, group: &Group, hash: u64) -> Option<[Group; 2]> {
         let division = group.division;
         let format = self.shape.format(division.depth);
-        if group.chunks < CHUNKS_MAX || format != self.shape.format(division.depth + 1) {
+        if group.chunks < CHUNKS_MAX
+            || division.depth == DEPTH_MAX
+            || format != self.shape.format(division.depth + 1)
+        {
             return None;
         }
         let mut halves = [0, 1].map(|which| {

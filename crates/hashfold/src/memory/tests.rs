@@ -379,6 +379,27 @@ fn a_snapshot_has_the_pairs_of_groups_that_split_since() {
     assert!(all == expected);
 }
 
+/// Hashes that share as many bits as a directory knows fill one group of the greatest depth, and the next ones are refused.
+#[test]
+fn a_group_of_the_greatest_depth_is_filled_and_does_not_split() {
+    let numbers = SeededRandom::new(8);
+    let mut index = index(&MemoryOptions::default(), Instructions::V4);
+    let (mut expected, mut refused) = (BTreeSet::new(), 0);
+    while refused < 100 {
+        let pair = Pair { hash: 3 << 56 | numbers.next_u64() >> 28, value: 7 };
+        match index.insert(&index.place(pair.hash), pair.value) {
+            Ok(()) => _ = expected.insert(pair),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
+                refused += 1;
+            }
+        }
+        assert!(expected.len() < 2000);
+    }
+    assert!(expected.len() > 1000, "{}", expected.len());
+    assert!(pairs_of(&mut index).into_iter().eq(expected));
+}
+
 /// Inserts that the budget refuses, when a group would grow or split, leave all pairs as they are.
 #[test]
 fn an_insert_that_is_refused_changes_no_pair() {

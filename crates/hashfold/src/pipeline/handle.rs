@@ -71,8 +71,8 @@ pub struct PipelineOptions {
     /// Whether windows that have ended wait until a checkpoint that has them is kept, and the caller says so
     /// ([`Pipeline::publish`]). What is read again after a crash then comes into no window that was published before, so each
     /// event of a source with positions is in the results once. Otherwise, sinks get windows as soon as they have ended. None waits
-    /// while more than three quarters of [`PipelineOptions::memory`] are taken, nor if those of a summary that wait have more
-    /// groups than [`Summary::groups_max`].
+    /// if those of a worker take more memory than [`PipelineOptions::memory`] has left, nor if those of a summary have more than twice
+    /// [`Summary::groups_max`] groups.
     pub windows_wait: bool,
     /// The receiver of frames that are no events; they are only counted without one.
     pub rejected: Option<Box<dyn RejectedSink>>,

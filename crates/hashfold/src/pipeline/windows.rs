@@ -48,8 +48,9 @@ pub(super) struct Windows {
     ended: VecDeque<(i64, Opened)>,
     /// Number of the first of these that the last checkpoint has.
     noted: usize,
-    /// Number of groups in windows that have ended.
+    /// Number of groups in windows that have ended, and their memory in bytes.
     ended_groups: u64,
+    ended_bytes: u64,
     /// The memory of all groups, also of those that the caller has taken.
     account: Account,
     /// The most bytes by which an event can let the states of a group grow.
@@ -80,6 +81,7 @@ impl Windows {
             ended: VecDeque::new(),
             noted: 0,
             ended_groups: 0,
+            ended_bytes: 0,
             account: Account::new(memory),
             growth_max: growths.sum(),
             summary,
@@ -172,6 +174,7 @@ impl Windows {
             self.stats.open_groups -= groups;
             self.stats.open_windows -= 1;
             self.ended_groups += groups;
+            self.ended_bytes += opened.bytes;
             self.ended.push_back((number, opened));
         }
     }
@@ -186,6 +189,7 @@ impl Windows {
         let window = self.ended.pop_front()?;
         self.noted = self.noted.saturating_sub(1);
         self.ended_groups -= window.1.groups.len() as u64;
+        self.ended_bytes -= window.1.bytes;
         Some(window)
     }
 
@@ -194,9 +198,14 @@ impl Windows {
         if self.noted > 0 { self.pop() } else { None }
     }
 
-    /// Whether the windows that have ended have more groups than those that are open may have.
+    /// Returns the memory of the windows that have ended, in bytes.
+    pub(super) fn ended_bytes(&self) -> u64 {
+        self.ended_bytes
+    }
+
+    /// Whether the windows that have ended have more than twice as many groups as those that are open may have.
     pub(super) fn has_too_many_ended(&self) -> bool {
-        self.ended_groups > self.summary.groups_max as u64
+        self.ended_groups > 2 * self.summary.groups_max as u64
     }
 
     /// Notes that a checkpoint has all windows that have ended until now.

@@ -25,9 +25,6 @@ use std::{
 /// Why an event is refused whose time is wrong.
 const AHEAD: &str = "the time is too far ahead";
 
-/// The part of the memory up to which windows wait for a checkpoint: what waits costs no event.
-const TAKEN_MAX: f64 = 0.75;
-
 /// A receiver of frames that are no events, or whose times are too far ahead.
 pub trait RejectedSink: Send {
     /// Takes a frame, and the reason. Frames come in the order of the input, but for those that were held until it was known
@@ -291,10 +288,12 @@ impl Worker {
         refused.try_for_each(|frame| sink.rejected(batch.frame(*frame), AHEAD))
     }
 
-    /// Gives windows that have ended to their sinks, unless they wait for a checkpoint. If memory is short, none waits, and none of
-    /// a summary whose windows have too many groups.
+    /// Gives windows that have ended to their sinks, unless they wait for a checkpoint. None waits if they take more memory than is
+    /// left for events, and none of a summary whose windows have too many groups.
     fn hand_over(&mut self) -> Result<()> {
-        if !self.windows_wait || self.memory.taken() > TAKEN_MAX {
+        let left = self.memory.left();
+        let ended_bytes = |owned: &mut Owned| owned.windows.ended_bytes();
+        if !self.windows_wait || self.all_summaries().map(ended_bytes).sum::<u64>() > left {
             return self.hand_over_all();
         }
         let mut long = self.all_summaries().filter(|owned| owned.windows.has_too_many_ended());

@@ -99,7 +99,7 @@ impl MemoryBudget {
         self.0.reserved.load(Relaxed)
     }
 
-    /// Returns the part of the limit that is reserved, from 0 to 1: of this budget, or of one that it is a part of if that is more.
+    /// Returns the number of bytes that are left: of this budget, or of one that it is a part of if that has less.
     ///
     /// ```
     /// use hashfold::work::MemoryBudget;
@@ -107,14 +107,13 @@ impl MemoryBudget {
     /// let whole = MemoryBudget::new(100);
     /// let (part, other) = (whole.part(50), whole.part(60));
     /// let _reserved = (part.reserve(25).unwrap(), other.reserve(50).unwrap());
-    /// assert_eq!((part.taken(), whole.taken()), (0.75, 0.75));
+    /// assert_eq!((part.left(), other.left(), whole.left()), (25, 10, 25));
     /// ```
-    pub fn taken(&self) -> f64 {
+    pub fn left(&self) -> u64 {
         let budgets = iter::successors(Some(&self.0), |counts| counts.whole.as_ref());
-        let taken = |counts: &Arc<Counts>| {
-            counts.reserved.load(Relaxed) as f64 / counts.limit.max(1) as f64
-        };
-        budgets.map(taken).fold(0.0, f64::max)
+        let left =
+            |counts: &Arc<Counts>| counts.limit.saturating_sub(counts.reserved.load(Relaxed));
+        budgets.map(left).fold(u64::MAX, u64::min)
     }
 
     /// Reserves memory.
