@@ -326,6 +326,8 @@ fn say_summary(name: &str, stats: &SummaryStats, (one, many): (&str, &str)) -> R
     let sums = ("sum null since it is beyond 64 bits", "sums null since they are beyond 64 bits");
     put_counted(&mut line, stats.overflows, sums);
     put_counted(&mut line, stats.open_windows, ("window open", "windows open"));
+    let waiting = ("window not published", "windows not published");
+    put_counted(&mut line, stats.waiting_windows, waiting);
     write_line(line)
 }
 

@@ -267,10 +267,14 @@ impl Lane {
         }
     }
 
-    /// Lets windows end that wait for senders who are silent.
+    /// Lets windows end that wait for senders who are silent, and publishes some that wait for a checkpoint that cannot be written,
+    /// if other streams need their memory.
     pub(crate) fn pass_time(&self) -> Result<(), SummarizeError> {
         if !self.stream.listen.is_empty() {
             self.pipeline.pass_time()?;
+        }
+        if self.is_unsaved.load(Ordering::Relaxed) {
+            self.pipeline.relieve()?;
         }
         Ok(())
     }

@@ -1,9 +1,13 @@
 //! Frames that are no events, kept in a file as JSON Lines: `{"reason":"no JSON object","frame":"..."}`.
 
-use hashfold::{Error, Place, Result, pipeline::RejectedSink};
+use hashfold::{
+    Error, Place, Result,
+    io::{Disk as _, OsDisk, create_durable_folder},
+    pipeline::RejectedSink,
+};
 use hashfold_rows::write_json_bytes;
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
 };
@@ -22,12 +26,7 @@ impl RejectedFile {
     /// Opens the file, or creates it and its folder. A last line that a crash has cut short is ended.
     pub(crate) fn open(path: PathBuf) -> Result<RejectedFile> {
         let open = || {
-            let folder = path.parent().unwrap_or(Path::new("."));
-            fs::create_dir_all(folder)?;
             let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path)?;
-            // The names of the file and of the folder.
-            sync(&File::open(folder)?)?;
-            sync(&File::open(fs::canonicalize(folder)?.parent().unwrap_or(folder))?)?;
             if file.metadata()?.len() > 0 {
                 let mut last = [0];
                 file.seek(SeekFrom::End(-1))?;
@@ -38,16 +37,11 @@ impl RejectedFile {
             }
             Ok(file)
         };
+        let folder = path.parent().unwrap_or(Path::new("."));
+        create_durable_folder(&OsDisk, folder)?;
         let file = open().map_err(|error| failed("open", &path, error))?;
+        OsDisk.sync_folder(folder)?;
         Ok(RejectedFile { path, file, line: Vec::new(), is_unsynced: true })
-    }
-}
-
-/// Makes a file or a folder durable, if it can be: a pipe keeps nothing.
-fn sync(file: &File) -> std::io::Result<()> {
-    match file.sync_data() {
-        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
-        synced => synced,
     }
 }
 
@@ -72,6 +66,10 @@ impl RejectedSink for RejectedFile {
             return Ok(());
         }
         self.is_unsynced = false;
-        sync(&self.file).map_err(|error| failed("sync", &self.path, error))
+        match self.file.sync_data() {
+            // A pipe, which keeps nothing.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+            synced => synced.map_err(|error| failed("sync", &self.path, error)),
+        }
     }
 }

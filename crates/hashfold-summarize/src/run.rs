@@ -31,7 +31,7 @@ const WAITING_INTERVAL: Duration = Duration::from_millis(100);
 const WAITING_TIMES: u32 = 10;
 const WAITING_TOOK_MAX: Duration = Duration::from_secs(1);
 
-/// Time between two moments when idle senders are looked for.
+/// Time between two moments when idle senders are looked for, and memory that other streams need.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A run of all streams. [`Run::wait`] returns when it ends.

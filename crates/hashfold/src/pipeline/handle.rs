@@ -259,6 +259,15 @@ impl Pipeline {
         self.input.mark(Mark::Publish { all: true })
     }
 
+    /// Gives windows that wait to their sinks if they take more memory than is left, as each batch does: for a pipeline without
+    /// batches, whose windows cannot be kept in a checkpoint, and which shares its memory with others.
+    ///
+    /// # Errors
+    /// The error that ended the pipeline.
+    pub fn relieve(&self) -> Result<()> {
+        self.input.mark(Mark::Relieve)
+    }
+
     /// Ends all windows, behind all batches that were pushed before; later events of these windows are late. Chains that
     /// have dumps are dumped, and stay. The pipeline goes on.
     ///

@@ -46,6 +46,8 @@ pub(super) enum Mark {
     End,
     /// Windows that have ended are given to their sinks: all of them, or those that the last checkpoint has.
     Publish { all: bool },
+    /// Windows that wait are given to their sinks if they take more memory than is left.
+    Relieve,
     /// Time passes on the machine until this moment, in milliseconds.
     Time(i64),
 }

@@ -843,6 +843,31 @@ fn the_checkpoint_of_a_full_budget_fits_into_it() {
     assert_eq!(again.stats().summaries, before);
 }
 
+/// A pipeline that gets no batch any more gives way to another user of its memory.
+#[test]
+fn windows_that_wait_give_way_to_others_who_need_their_memory() {
+    let (memory, collected) = (MemoryBudget::new(10 << 20), Collected::default());
+    let options = PipelineOptions {
+        memory: memory.clone(),
+        windows_wait: true,
+        ..PipelineOptions::default()
+    };
+    let pipeline = start(&collected, 1, options).unwrap();
+    let frames: Vec<_> = stream(50, 500).iter().map(Click::frame).collect();
+    let mut batch = pipeline.input().batch().unwrap();
+    frames.iter().for_each(|frame| batch.push(frame));
+    pipeline.input().push(batch, None).unwrap();
+    pipeline.relieve().unwrap();
+    pipeline.checkpoint().unwrap();
+    let is_published = || collected.0.lock().unwrap().keys().any(|(number, _)| *number == 1);
+    assert!(!is_published(), "there is memory");
+    let _others = memory.reserve(memory.left() - 1).unwrap();
+    pipeline.relieve().unwrap();
+    pipeline.checkpoint().unwrap();
+    assert!(is_published());
+    assert_eq!(pipeline.finish().unwrap().summaries[1].waiting_windows, 0);
+}
+
 #[test]
 fn a_failure_of_a_sink_ends_the_pipeline_with_its_error() {
     let (pipeline, gate) = gated(true);

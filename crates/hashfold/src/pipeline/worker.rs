@@ -128,6 +128,7 @@ impl Worker {
                 let now_ms = self.clock.now_ms;
                 self.chains.iter_mut().try_for_each(|chains| chains.dump_at_end(now_ms))?;
             }
+            Task::Mark(Mark::Relieve) => self.hand_over()?,
             Task::Mark(Mark::Publish { all: true }) => self.hand_over_all()?,
             Task::Mark(Mark::Publish { all: false }) => {
                 self.all_summaries().try_for_each(|owned| owned.hand_over(Windows::pop_noted))?;
