@@ -103,7 +103,10 @@ impl<'a> Ahead<'a> {
     fn find_lines(&mut self, index: &Index, start: usize) {
         let places = self.places(start);
         places.iter_mut().for_each(|place| index.find_lines(place));
-        places.iter().for_each(|place| index.prefetch_lines(place));
+        // The two lines of a place are on one page: the TLB miss of the first one is over when the second one is prefetched.
+        for which in 0..2 {
+            places.iter().for_each(|place| index.prefetch_line(place, which));
+        }
     }
 
     /// Returns the places of the burst of hashes from `start` on: none if there are no such hashes.

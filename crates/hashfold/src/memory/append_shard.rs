@@ -96,7 +96,9 @@ impl AppendShard {
                 None => absent(place),
             }
         }
-        lines[..count].iter().for_each(|ends| self.values.slabs.prefetch(*ends));
+        for which in 0..2 {
+            lines[..count].iter().for_each(|ends| self.values.slabs.prefetch(ends[which]));
+        }
         lines.into_iter().take(count)
     }
 
@@ -110,6 +112,12 @@ impl AppendShard {
     /// that the change before has freed.
     #[inline]
     fn prepare(&mut self, place: &Place) -> Result<()> {
+        let is_idle = self.index.snapshots.active.is_empty() && self.values.slabs.is_settled();
+        if is_idle { Ok(()) } else { self.settle(place) }
+    }
+
+    #[inline(never)]
+    fn settle(&mut self, place: &Place) -> Result<()> {
         let oldest = self.index.snapshots.oldest();
         self.values.slabs.kept_for = oldest.map(|_| self.index.snapshots.epoch());
         let limit = self.values.slabs.take_newly_deferred() + FREED_MAX;

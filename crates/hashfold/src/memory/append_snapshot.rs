@@ -131,8 +131,8 @@ impl AppendRun {
         let shard = self.snapshot.shards.read(self.shard);
         let rest = &self.pairs[self.read..];
         let next = &rest[..rest.len().min(ENTRIES_MAX)];
-        let lines = next.iter().map(|pair| Slabs::ends(Reference(pair.value)));
-        lines.for_each(|lines| shard.values.slabs.prefetch(lines));
+        let lines = next.iter().flat_map(|pair| Slabs::ends(Reference(pair.value)));
+        lines.for_each(|line| shard.values.slabs.prefetch(line));
         for pair in next {
             let key_start = self.bytes.len();
             let key_len = shard.values.read(Reference(pair.value), &mut self.bytes);

@@ -163,6 +163,12 @@ impl<const UNIT: usize> Arena<UNIT> {
         }
     }
 
+    /// Whether steps have become empty that [`Arena::give_back`] would look at.
+    #[inline]
+    pub(super) fn has_emptied(&self) -> bool {
+        self.steps.has_emptied()
+    }
+
     /// Does what [`Arena::give_back`] does for some steps, however many have become empty; returns whether there are others.
     pub(super) fn give_some_back(&mut self) -> bool {
         let emptied = self.steps.take_emptied();
@@ -372,6 +378,10 @@ impl<const UNIT: usize> Arena<UNIT> {
             (segment, place * UNIT + offset)
         };
         let ((from_segment, from), (to_segment, to)) = (place(from), place(to));
+        if (PIECE_BYTES..=4 * PIECE_BYTES).contains(&len) {
+            let pieces = Pieces::read(&self.segments[from_segment][from..from + len]);
+            return pieces.write(&mut self.segments[to_segment][to..to + len]);
+        }
         if from_segment == to_segment {
             return self.segments[to_segment].copy_within(from..from + len, to);
         }
@@ -399,6 +409,35 @@ impl<const UNIT: usize> Arena<UNIT> {
     #[inline]
     pub(super) fn prefetch_between(&self, [first, last]: [At; 2], most: usize) {
         (first.0 + 1..last.0).take(most).for_each(|line| self.prefetch(At(line)));
+    }
+}
+
+/// Size of a piece of a short copy, in bytes.
+const PIECE_BYTES: usize = 16;
+
+/// Up to 64 bytes, 16 at least, in four pieces that overlap: copied without a branch on their number, which is often mispredicted
+/// in a copy of any number of bytes.
+struct Pieces([[u8; PIECE_BYTES]; 4]);
+
+impl Pieces {
+    /// Returns where each piece of this number of bytes starts.
+    #[inline(always)]
+    fn starts(len: usize) -> [usize; 4] {
+        let last = len - PIECE_BYTES;
+        [0, PIECE_BYTES.min(last), last.saturating_sub(PIECE_BYTES), last]
+    }
+
+    #[inline(always)]
+    fn read(bytes: &[u8]) -> Pieces {
+        let piece = |start| *bytes[start..].first_chunk().expect("a piece is in the bytes");
+        Pieces(Pieces::starts(bytes.len()).map(piece))
+    }
+
+    #[inline(always)]
+    fn write(&self, bytes: &mut [u8]) {
+        for (start, piece) in Pieces::starts(bytes.len()).into_iter().zip(self.0) {
+            *bytes[start..].first_chunk_mut().expect("a piece is in the bytes") = piece;
+        }
     }
 }
 

@@ -47,6 +47,17 @@ const SIZES: [usize; CLASSES] = {
     sizes
 };
 
+/// The number of blocks of each class on a page.
+static BLOCKS: [u16; CLASSES] = {
+    let mut blocks = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        blocks[class] = (PAGE_BYTES / SIZES[class]) as u16;
+        class += 1;
+    }
+    blocks
+};
+
 /// The class of each length, in steps.
 static BY_STEPS: [u8; PAGE_BYTES / 2 / STEP + 1] = {
     let mut classes = [0; PAGE_BYTES / 2 / STEP + 1];
@@ -76,7 +87,7 @@ pub(super) fn size(class: usize) -> usize {
 /// Returns the number of blocks of a class on a page.
 #[inline]
 pub(super) fn blocks(class: usize) -> usize {
-    PAGE_BYTES / SIZES[class]
+    usize::from(BLOCKS[class])
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::{
     choice,
-    line::{self, CHUNK_LINES, Chunk, Format, Pair},
+    line::{self, CHUNK_LINES, Chunk, Format, Pair, SLOTS_MAX},
 };
 use crate::run::prefetch::prefetch;
 use std::hint::select_unpredictable;
@@ -60,19 +60,25 @@ pub(super) fn other_line(chunk: &Chunk, line: usize, slot: usize) -> usize {
 /// Moves pairs until one of two full lines has a free slot; returns that line.
 #[cold]
 fn displace(chunk: &mut Chunk, format: Format, roots: [usize; 2]) -> Option<usize> {
-    let slots = format.slots();
     // One pair that moves is enough nearly always.
     for root in roots {
-        (0..slots).for_each(|slot| prefetch(&*chunk, other_line(chunk, root, slot)));
-        for slot in 0..slots {
-            let other = other_line(chunk, root, slot);
-            if line::count(&chunk[other]) < slots {
-                move_pair(chunk, format, (root, slot), other);
-                return Some(root);
-            }
+        let (others, free) = others(chunk, format, root);
+        if free != 0 {
+            let slot = free.trailing_zeros() as usize;
+            move_pair(chunk, format, (root, slot), others[slot]);
+            return Some(root);
         }
     }
     search(chunk, format, roots)
+}
+
+/// Returns the line that the pair in each slot of a full line may move to, and the slots for which it has a free slot, a bit
+/// each. All are looked at, since a branch on each would be mispredicted for one of them.
+#[inline]
+fn others(chunk: &Chunk, format: Format, line: usize) -> ([usize; SLOTS_MAX], u32) {
+    let others = std::array::from_fn(|slot| other_line(chunk, line, slot));
+    let has_free = |slot: usize| u32::from(!format.is_full(line::meta(&chunk[others[slot]])));
+    (others, (0..format.slots()).fold(0, |free, slot| free | has_free(slot) << slot))
 }
 
 /// Finds pairs that can move one after the other, so that one of two full lines has a free slot; returns that line.
@@ -80,7 +86,8 @@ fn displace(chunk: &mut Chunk, format: Format, roots: [usize; 2]) -> Option<usiz
 fn search(chunk: &mut Chunk, format: Format, roots: [usize; 2]) -> Option<usize> {
     // Most of them are read, and where each leads to is known only then.
     (0..CHUNK_LINES).for_each(|line| prefetch(&*chunk, line));
-    let mut nodes = [Node::default(); CHUNK_LINES];
+    // A place more than there are lines, for the one that is written when all were seen.
+    let mut nodes = [Node::default(); CHUNK_LINES + 1];
     let mut seen = [false; CHUNK_LINES];
     for (node, root) in roots.into_iter().enumerate() {
         nodes[node] = Node { line: root as u8, parent: node as u8, slot: 0 };
@@ -88,18 +95,16 @@ fn search(chunk: &mut Chunk, format: Format, roots: [usize; 2]) -> Option<usize>
     }
     let (mut next, mut end) = (0, roots.len());
     while next < end {
-        let from = usize::from(nodes[next].line);
-        for slot in 0..format.slots() {
-            let other = other_line(chunk, from, slot);
-            if seen[other] {
-                continue;
-            }
-            if line::count(&chunk[other]) < format.slots() {
-                return Some(move_along(chunk, format, &nodes, (next, slot, other)));
-            }
-            seen[other] = true;
+        let (others, free) = others(chunk, format, usize::from(nodes[next].line));
+        if free != 0 {
+            let slot = free.trailing_zeros() as usize;
+            return Some(move_along(chunk, format, &nodes, (next, slot, others[slot])));
+        }
+        for (slot, other) in others.into_iter().enumerate().take(format.slots()) {
+            // The next one is written over a line that was seen before.
             nodes[end] = Node { line: other as u8, parent: next as u8, slot: slot as u8 };
-            end += 1;
+            end += usize::from(!seen[other]);
+            seen[other] = true;
         }
         next += 1;
     }

@@ -49,18 +49,19 @@ type ChunkOfBucket = [u8; BUCKETS];
 /// In place of the chunk of a bucket of the upper half: its pairs are in the first chunks, as if they were of the lower half.
 const STAYS: u8 = 0;
 
-/// The chunks of the buckets of the upper half, by the number of chunks: `HALF` and above, or [`STAYS`].
-static UPPER: [ChunkOfBucket; CHUNKS_MAX + 1] = {
-    let mut all = [[STAYS; BUCKETS]; CHUNKS_MAX + 1];
+/// The chunks of buckets, by the number of chunks and by the half of the group: those of the upper half are `HALF` and above, or
+/// [`STAYS`]; those of the lower half are [`STAYS`]: to look them up costs less than a branch on the half, which is a random bit.
+static UPPER: [[ChunkOfBucket; 2]; CHUNKS_MAX + 1] = {
+    let mut all = [[[STAYS; BUCKETS]; 2]; CHUNKS_MAX + 1];
     let mut bucket = 0;
     while bucket < BUCKETS {
-        all[CHUNKS_MAX][bucket] = (HALF + chunk_of_half(bucket)) as u8;
+        all[CHUNKS_MAX][1][bucket] = (HALF + chunk_of_half(bucket)) as u8;
         bucket += 1;
     }
     let mut last = CHUNKS_MAX - 1;
     while last > HALF {
         // Of the pairs of the group, half are in the upper one: a chunk has its share of twice as many buckets.
-        all[last] = without_chunk(&all[last + 1], last, HALF, 2 * BUCKETS / last);
+        all[last][1] = without_chunk(&all[last + 1][1], last, HALF, 2 * BUCKETS / last);
         last -= 1;
     }
     all
@@ -125,7 +126,7 @@ static LAST: [Buckets; CHUNKS_MAX + 1] = {
     let mut all = [[0; BUCKETS / 32]; CHUNKS_MAX + 1];
     let mut count = 1;
     while count <= CHUNKS_MAX {
-        let chunks = if count <= HALF { &LOWER[count] } else { &UPPER[count] };
+        let chunks = if count <= HALF { &LOWER[count] } else { &UPPER[count][1] };
         let mut bucket = 0;
         while bucket < BUCKETS {
             if chunks[bucket] as usize == count - 1 {
@@ -193,12 +194,10 @@ impl Division {
     #[inline(always)]
     pub(super) fn chunk(self, count: usize, hash: u64) -> usize {
         let folded = folded(hash);
-        let lower = bucket(folded, self.lower);
-        if count < HALF {
-            return usize::from(LOWER[count][lower]);
-        }
-        let upper = UPPER[count][bucket(folded, self.upper)] & is_one(hash, self.next_bit());
-        select_unpredictable(upper == STAYS, chunk_of_half(lower), usize::from(upper))
+        let lower = LOWER[count.min(HALF)][bucket(folded, self.lower)];
+        let half = (hash >> self.next_bit() & 1) as usize;
+        let upper = UPPER[count][half][bucket(folded, self.upper)];
+        usize::from(select_unpredictable(upper == STAYS, lower, upper))
     }
 
     /// Returns the pairs of the last chunk of a group of `count` chunks, which it takes from the others when it is added.
@@ -209,12 +208,6 @@ impl Division {
         };
         Part { buckets: &LAST[count], factor, bit }
     }
-}
-
-/// Returns a mask of eight bits, which are those at this place in a hash.
-#[inline(always)]
-fn is_one(hash: u64, place: u32) -> u8 {
-    0_u8.wrapping_sub((hash >> place) as u8 & 1)
 }
 
 /// The pairs of a group that are in one of its chunks.
@@ -232,8 +225,9 @@ impl Part {
     #[inline(always)]
     pub(super) fn has(&self, hash: u64) -> bool {
         let bucket = bucket(folded(hash), self.factor);
-        self.bit.is_none_or(|bit| hash >> bit & 1 == 1)
-            && self.buckets[bucket / 32] >> (bucket % 32) & 1 == 1
+        let is_of_half = self.bit.is_none_or(|bit| hash >> bit & 1 == 1);
+        // Not `&&`: a branch on a random bit is mispredicted every other time.
+        is_of_half & (self.buckets[bucket / 32] >> (bucket % 32) & 1 == 1)
     }
 }
 

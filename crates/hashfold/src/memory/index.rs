@@ -150,12 +150,11 @@ impl Index {
         self.set_lines(place);
     }
 
-    /// Prefetches the lines of a place.
+    /// Prefetches the first or the second line of a place.
     #[inline(always)]
-    pub(super) fn prefetch_lines(&self, place: &Place) {
+    pub(super) fn prefetch_line(&self, place: &Place, which: usize) {
         if place.has_lines {
-            self.chunks.prefetch(place.lines[0]);
-            self.chunks.prefetch(place.lines[1]);
+            self.chunks.prefetch(place.lines[which]);
         }
     }
 
@@ -221,17 +220,18 @@ impl Index {
         if !place.has_lines {
             return None;
         }
-        let both = [self.chunks.line(place.lines[0]), self.chunks.line(place.lines[1])];
         if place.seen != 0
-            && let Some(found) = Self::seen(place, both)
+            && let Some(found) = self.seen(place)
             && accept(found.value)
         {
             return Some(found);
         }
+        let both = [self.chunks.line(place.lines[0]), self.chunks.line(place.lines[1])];
         // The slots of both lines, eight bits each.
         let mut mask = kernel::equal(self.instructions, both, place.hash);
         while mask != 0 {
-            let found = Self::pair_at(place, both, mask.trailing_zeros());
+            let bit = mask.trailing_zeros();
+            let found = Self::pair_at(place, both[bit as usize / 8], bit);
             mask &= mask - 1;
             if let Some(found) = found.filter(|found| accept(found.value)) {
                 return Some(found);
@@ -242,22 +242,22 @@ impl Index {
 
     /// Returns the pair in the slot that was seen to have the hash of a place, if it still has.
     #[inline(always)]
-    fn seen(place: &Place, both: [&Line; 2]) -> Option<Found> {
+    fn seen(&self, place: &Place) -> Option<Found> {
         let bit = place.seen.trailing_zeros();
-        let (line, slot) = (both[bit as usize / 8], bit as usize % 8);
+        let (line, slot) = (self.chunks.line(place.lines[bit as usize / 8 % 2]), bit as usize % 8);
         let is_same =
             line::in_use(line) >> slot & 1 == 1 && line::low(line, slot) == place.hash & LOW;
-        if is_same { Self::pair_at(place, both, bit) } else { None }
+        if is_same { Self::pair_at(place, line, bit) } else { None }
     }
 
-    /// Returns the pair in a slot of two lines, whose last 48 bits are those of the hash of a place, if all bits are.
+    /// Returns the pair in a slot of a line, whose last 48 bits are those of the hash of a place, if all bits are.
     #[inline(always)]
-    fn pair_at(place: &Place, both: [&Line; 2], bit: u32) -> Option<Found> {
-        let (which, slot, format) = (bit as usize / 8, bit as usize % 8, place.format);
-        if !format.is_of(both[which], slot, place.hash) {
+    fn pair_at(place: &Place, line: &Line, bit: u32) -> Option<Found> {
+        let (which, slot, format) = (bit as usize / 8 % 2, bit as usize % 8, place.format);
+        if !format.is_of(line, slot, place.hash) {
             return None;
         }
-        let (value, line) = (format.value(both[which], slot), place.lines[which]);
+        let (value, line) = (format.value(line, slot), place.lines[which]);
         Some(Found { value, group: place.group, line, slot: slot as u8, format })
     }
 

@@ -96,12 +96,6 @@ pub(super) fn in_use(line: &Line) -> u32 {
     meta(line) & IN_USE
 }
 
-/// Returns the number of slots in use.
-#[inline]
-pub(super) fn count(line: &Line) -> usize {
-    count_in(meta(line))
-}
-
 /// Returns the number of slots in use of a line with this meta.
 #[inline]
 pub(super) fn count_in(meta: u32) -> usize {
@@ -197,9 +191,15 @@ impl Format {
 
     /// Whether all slots of both lines with these metas are in use: one question, since each alone is often answered with yes.
     #[inline]
-    pub(super) fn are_full(self, metas: [u32; 2]) -> bool {
+    pub(super) fn are_full(self, [first, second]: [u32; 2]) -> bool {
+        self.is_full(first & second)
+    }
+
+    /// Whether all slots of a line with this meta are in use.
+    #[inline]
+    pub(super) fn is_full(self, meta: u32) -> bool {
         let all = (1 << self.slots()) - 1;
-        metas[0] & metas[1] & all == all
+        meta & all == all
     }
 
     /// Writes a pair to a free slot.
@@ -299,7 +299,7 @@ mod tests {
                 }
                 let free = expected[..format.slots()].iter().position(Option::is_none);
                 assert_eq!(format.free_slot(&line), free);
-                assert_eq!(count(&line), expected.iter().flatten().count());
+                assert_eq!(count_in(meta(&line)), expected.iter().flatten().count());
             }
         }
     }

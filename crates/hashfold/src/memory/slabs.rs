@@ -20,7 +20,11 @@ use crate::{
     run::prefetch::prefetch,
     work::{Executor, MemoryBudget},
 };
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    hint::{black_box, select_unpredictable},
+    sync::Arc,
+};
 
 /// Maximum number of pages: 64 GiB.
 const PAGES_MAX: u32 = 1 << 20;
@@ -108,18 +112,18 @@ impl Page {
     #[inline]
     fn take(&mut self, bytes: &[u8; PAGE_BYTES]) -> usize {
         self.free -= 1;
-        if self.head == NONE {
-            self.touched += 1;
-            return usize::from(self.touched - 1);
-        }
-        let block = usize::from(self.head);
+        // Freed blocks come and go: whether there is one is random, and a branch would be mispredicted.
+        let is_new = self.head == NONE;
+        let block = usize::from(select_unpredictable(is_new, self.touched, self.head));
+        self.touched += u16::from(is_new);
         let start = block * self.block_size();
-        self.head = u16::from_le_bytes([bytes[start], bytes[start + 1]]);
-        if self.head != NONE {
-            // It is the next one, and was perhaps freed long ago.
-            let line = usize::from(self.head) * self.block_size() / LINE_BYTES;
-            prefetch(bytes.as_chunks::<LINE_BYTES>().0, line);
-        }
+        // Opaque, or the compiler would read it behind a branch.
+        let next = black_box(u16::from_le_bytes([bytes[start], bytes[start + 1]]));
+        self.head = select_unpredictable(is_new, NONE, next);
+        // The next one was perhaps freed long ago, and a new one is in no cache of this processor.
+        let upcoming = select_unpredictable(self.head == NONE, self.touched, self.head);
+        let line = usize::from(upcoming) * self.block_size() / LINE_BYTES;
+        prefetch(bytes.as_chunks::<LINE_BYTES>().0, line);
         block
     }
 
@@ -286,6 +290,7 @@ impl Slabs {
     }
 
     /// Frees a block.
+    #[inline]
     pub(super) fn free(&mut self, reference: Reference) {
         let (page, class) = (reference.page(), class_of(reference.len()));
         let state = &mut self.states[page as usize];
@@ -299,6 +304,12 @@ impl Slabs {
         } else if state.free == 1 && !state.leaving {
             self.open[class].push(page);
         }
+    }
+
+    /// Whether no block waits for the end of a snapshot, and no memory to be given back.
+    #[inline]
+    pub(super) fn is_settled(&self) -> bool {
+        self.kept_for.is_none() && self.deferred.len() == 0 && !self.pages.has_emptied()
     }
 
     /// Gives memory of empty pages back to the system.
@@ -394,6 +405,7 @@ impl Slabs {
     ///
     /// # Errors
     /// Those of [`Slabs::allocate`].
+    #[inline]
     pub(super) fn copy(&mut self, from: Reference, len: usize) -> Result<Reference> {
         let to = self.allocate(len)?;
         self.copy_to(from, to);
@@ -401,6 +413,7 @@ impl Slabs {
     }
 
     /// Copies the contents of a block to the beginning of another one, which has at least its length.
+    #[inline]
     pub(super) fn copy_to(&mut self, from: Reference, to: Reference) {
         debug_assert!(to.len() >= from.len());
         let (from_at, to_at) = ((from.page(), from.offset()), (to.page(), to.offset()));
@@ -415,10 +428,10 @@ impl Slabs {
         [line(offset), line(offset + reference.len().saturating_sub(1))]
     }
 
-    /// Prefetches these lines.
+    /// Prefetches a line.
     #[inline]
-    pub(super) fn prefetch(&self, lines: [At; 2]) {
-        lines.into_iter().for_each(|line| self.pages.prefetch(line));
+    pub(super) fn prefetch(&self, line: At) {
+        self.pages.prefetch(line);
     }
 
     /// Whether [`Slabs::prefetch_between`] prefetches all lines between these.

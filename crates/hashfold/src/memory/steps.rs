@@ -191,6 +191,12 @@ impl<const UNIT: usize> Steps<UNIT> {
         next
     }
 
+    /// Whether steps have become empty since [`Steps::take_emptied`] was called.
+    #[inline]
+    pub(super) fn has_emptied(&self) -> bool {
+        self.emptied > 0
+    }
+
     /// Returns the number of steps that have become empty since the last call.
     #[inline]
     pub(super) fn take_emptied(&mut self) -> usize {

@@ -98,7 +98,7 @@ impl Values {
         if !is_head(reference) {
             let block = self.slabs.block(reference);
             let (len, start) = self.key_place(reference, block);
-            return len == key.len() && block[start..start + len] == *key;
+            return len == key.len() && is_same(&block[start..start + len], key);
         }
         let mut rest = key;
         for (i, piece) in self.pieces(reference).enumerate() {
@@ -116,7 +116,16 @@ impl Values {
     }
 
     /// Returns the number of bytes of a value, and of its key with the key's length.
+    #[inline]
     pub(super) fn sizes(&self, reference: Reference) -> (usize, usize) {
+        if reference.is_marked() {
+            return (reference.len() - self.key_len, self.key_len);
+        }
+        self.sizes_in_block(reference)
+    }
+
+    /// Does what [`Values::sizes`] does for a reference that is not marked.
+    fn sizes_in_block(&self, reference: Reference) -> (usize, usize) {
         let (total, first) = match is_head(reference) {
             false => (reference.len(), self.slabs.block(reference)),
             true => (self.list(reference).0, self.pieces(reference).next().unwrap_or(&[])),
@@ -223,15 +232,17 @@ impl Values {
         }
         let (len, len_size) = encode_len(key.len());
         let is_marked = key.len() == self.key_len && !key.is_empty();
-        let len = if is_marked { &[] } else { &len[..len_size] };
-        let total = len.len() + key.len() + value.len();
+        let len_size = if is_marked { 0 } else { len_size };
+        let total = len_size + key.len() + value.len();
         if total > BLOCK_BYTES_MAX {
             return self.store_large(key, value);
         }
         let reference = self.slabs.allocate(total)?;
         let block = self.slabs.block_mut(reference);
-        let (head, rest) = block.split_at_mut(len.len());
-        head.copy_from_slice(len);
+        let (head, rest) = block.split_at_mut(len_size);
+        if !is_marked {
+            head.copy_from_slice(&len[..len_size]);
+        }
         let (first, second) = rest.split_at_mut(key.len());
         first.copy_from_slice(key);
         second.copy_from_slice(value);
@@ -437,6 +448,19 @@ impl Values {
         let moved = self.slabs.copy(reference, reference.len())?;
         self.free_block(reference);
         Ok(moved)
+    }
+}
+
+/// Whether two keys of one length are the same. Short ones are compared without a call.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    const WORD: usize = size_of::<u64>();
+    match (one.first_chunk::<WORD>(), other.first_chunk()) {
+        (Some(first), Some(other_first)) if one.len() <= 2 * WORD => {
+            // The words overlap, so that two of them are all bytes.
+            first == other_first && one.last_chunk::<WORD>() == other.last_chunk()
+        }
+        _ => one == other,
     }
 }
 
