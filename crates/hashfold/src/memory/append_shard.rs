@@ -116,6 +116,7 @@ impl AppendShard {
         if is_idle { Ok(()) } else { self.settle(place) }
     }
 
+    /// Does what [`AppendShard::prepare`] does when there is something to do.
     #[inline(never)]
     fn settle(&mut self, place: &Place) -> Result<()> {
         let oldest = self.index.snapshots.oldest();

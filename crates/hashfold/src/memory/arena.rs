@@ -520,6 +520,32 @@ mod tests {
         }
     }
 
+    /// All bytes are copied, and no others, whatever their number, and whether the units are in one segment or not.
+    #[test]
+    fn bytes_of_any_number_are_copied_between_units() {
+        let mut arena = Arena::<1024>::new(&MemoryBudget::unlimited(), None, UNITS_MAX);
+        let units: Vec<u32> = (0..33 << 10).map(|_| arena.allocate().unwrap()).collect();
+        assert!(arena.segments.len() > 1);
+        let (from, near, far) = (units[0], units[1], units[32 << 10]);
+        let pattern: [u8; 1024] = std::array::from_fn(|i| mix(i as u64, Seed(2)) as u8 & 0x7F);
+        *arena.unit_mut(from) = pattern;
+        for to in [near, far] {
+            for len in 0..=200 {
+                *arena.unit_mut(to) = [0xFF; 1024];
+                arena.copy((from, 7), (to, 100), len);
+                let (before, rest) = arena.unit(to).split_at(100);
+                let (copied, behind) = rest.split_at(len);
+                assert!(*copied == pattern[7..7 + len], "{len}");
+                assert!(before.iter().chain(behind).all(|byte| *byte == 0xFF), "{len}");
+            }
+        }
+        for len in 0..=200 {
+            *arena.unit_mut(from) = pattern;
+            arena.copy((from, 7), (from, 20), len);
+            assert!(arena.unit(from)[20..20 + len] == pattern[7..7 + len], "{len}");
+        }
+    }
+
     /// A job reserves the next segment while the second half of the last one is populated; the arena takes that one.
     #[test]
     fn a_segment_is_reserved_before_it_is_needed() {

@@ -72,8 +72,8 @@ fn displace(chunk: &mut Chunk, format: Format, roots: [usize; 2]) -> Option<usiz
     search(chunk, format, roots)
 }
 
-/// Returns the line that the pair in each slot of a full line may move to, and the slots for which it has a free slot, a bit
-/// each. All are looked at, since a branch on each would be mispredicted for one of them.
+/// Returns the line that the pair in each slot of a full line may move to, and the slots for which that line has a free slot, a
+/// bit each. All are looked at, since a branch on each would be mispredicted for one of them.
 #[inline]
 fn others(chunk: &Chunk, format: Format, line: usize) -> ([usize; SLOTS_MAX], u32) {
     let others = std::array::from_fn(|slot| other_line(chunk, line, slot));
@@ -86,7 +86,7 @@ fn others(chunk: &Chunk, format: Format, line: usize) -> ([usize; SLOTS_MAX], u3
 fn search(chunk: &mut Chunk, format: Format, roots: [usize; 2]) -> Option<usize> {
     // Most of them are read, and where each leads to is known only then.
     (0..CHUNK_LINES).for_each(|line| prefetch(&*chunk, line));
-    // A place more than there are lines, for the one that is written when all were seen.
+    // One more than there are lines: an entry is written behind the last one, too, when all lines were seen.
     let mut nodes = [Node::default(); CHUNK_LINES + 1];
     let mut seen = [false; CHUNK_LINES];
     for (node, root) in roots.into_iter().enumerate() {
@@ -101,7 +101,7 @@ fn search(chunk: &mut Chunk, format: Format, roots: [usize; 2]) -> Option<usize>
             return Some(move_along(chunk, format, &nodes, (next, slot, others[slot])));
         }
         for (slot, other) in others.into_iter().enumerate().take(format.slots()) {
-            // The next one is written over a line that was seen before.
+            // If the line was seen before, the next entry overwrites this one.
             nodes[end] = Node { line: other as u8, parent: next as u8, slot: slot as u8 };
             end += usize::from(!seen[other]);
             seen[other] = true;

@@ -283,6 +283,8 @@ impl Slabs {
             self.states.resize(page as usize + 1, IN_POOL);
             self.opened.resize(page as usize + 1, 0);
         }
+        // A page that is read first, as blocks are when they are taken, would be small pages on some kernels.
+        self.pages.unit_mut(page)[..2].fill(0);
         self.opened[page as usize] = self.kept_for.unwrap_or(0);
         self.states[page as usize] = Page { class: class as u8, free, ..IN_POOL };
         self.open[class].push(page);
@@ -306,7 +308,7 @@ impl Slabs {
         }
     }
 
-    /// Whether no block waits for the end of a snapshot, and no memory to be given back.
+    /// Whether blocks are freed at once, none waits for the end of a snapshot, and no memory waits to be given back.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
         self.kept_for.is_none() && self.deferred.len() == 0 && !self.pages.has_emptied()

@@ -121,11 +121,11 @@ impl Values {
         if reference.is_marked() {
             return (reference.len() - self.key_len, self.key_len);
         }
-        self.sizes_in_block(reference)
+        self.read_sizes(reference)
     }
 
-    /// Does what [`Values::sizes`] does for a reference that is not marked.
-    fn sizes_in_block(&self, reference: Reference) -> (usize, usize) {
+    /// Does what [`Values::sizes`] does for a reference that is not marked: its key's length is in the block.
+    fn read_sizes(&self, reference: Reference) -> (usize, usize) {
         let (total, first) = match is_head(reference) {
             false => (reference.len(), self.slabs.block(reference)),
             true => (self.list(reference).0, self.pieces(reference).next().unwrap_or(&[])),
