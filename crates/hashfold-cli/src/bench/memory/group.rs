@@ -11,7 +11,7 @@ use crate::{
     failure::Result,
 };
 use hashfold::memory::GroupTable;
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 /// Number of keys of a call.
 const BATCH: u64 = 256;
@@ -109,34 +109,46 @@ fn put_sharded(bench: &MemoryBench, report: &Report) -> Result<()> {
 
 /// Looks up keys that are there, and others, many at once and one by one.
 fn get(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
-    let count = LOOKUPS.min(bench.keys);
+    let half = LOOKUPS.min(bench.keys) / 2;
     for (name, first) in [("hit", 0), ("miss", bench.keys)] {
-        let number = |i: u64| first + pick(i, bench.seed, bench.keys);
-        let expected = |i: u64| (first == 0).then(|| number(i));
-        // Every other batch is looked up one by one, so that no lookup finds what another has read.
-        let (mut seconds, mut counts) = ([0.0; 2], [0_usize; 2]);
-        for start in (0..count).step_by(BATCH as usize) {
-            let (batch, is_single) = (start..count.min(start + BATCH), start / BATCH % 2 == 1);
-            let keys: Vec<_> = batch.clone().map(|i| key(number(i), bench.seed)).collect();
-            let mut found = vec![None; keys.len()];
-            let begun = thread_seconds();
-            if is_single {
-                keys.iter().zip(&mut found).for_each(|(key, found)| *found = table.get(*key));
-            } else {
-                table.get_many(&keys, &mut found);
-            }
-            seconds[usize::from(is_single)] += thread_seconds() - begun;
-            counts[usize::from(is_single)] += keys.len();
-            let right = batch.zip(&found).all(|(i, found)| *found == expected(i));
-            ensure(right, || format!("a lookup of the keys from {start} on is wrong"))?;
-        }
-        for (i, kind) in ["", ".single"].into_iter().enumerate() {
+        // One after the other, and not in turns: those of one by one slow the processor down for those of many. Each has keys of
+        // its own, so that no lookup finds what another has read.
+        for (kind, is_single, start) in [("", false, 0), (".single", true, half)] {
+            let lookups = start..start + half;
+            let seconds = get_some(bench, table, first, lookups, is_single)?;
             let name = format!("memory.group.get{kind}.{name}_ns");
-            let lookups = counts[i].max(1) as f64;
-            report.add(&name, seconds[i] * 1e9 / lookups, "ns", counts[i] as u64, 0);
+            report.add(&name, seconds * 1e9 / half.max(1) as f64, "ns", half, 0);
         }
     }
     Ok(())
+}
+
+/// Looks up random keys, whose numbers begin with `first`: many at once, or one by one. Returns the CPU time in seconds.
+fn get_some(
+    bench: &MemoryBench,
+    table: &GroupTable,
+    first: u64,
+    lookups: Range<u64>,
+    is_single: bool,
+) -> Result<f64> {
+    let number = |i: u64| first + pick(i, bench.seed, bench.keys);
+    let expected = |i: u64| (first == 0).then(|| number(i));
+    let mut seconds = 0.0;
+    for start in lookups.clone().step_by(BATCH as usize) {
+        let batch = start..lookups.end.min(start + BATCH);
+        let keys: Vec<_> = batch.clone().map(|i| key(number(i), bench.seed)).collect();
+        let mut found = vec![None; keys.len()];
+        let begun = thread_seconds();
+        if is_single {
+            keys.iter().zip(&mut found).for_each(|(key, found)| *found = table.get(*key));
+        } else {
+            table.get_many(&keys, &mut found);
+        }
+        seconds += thread_seconds() - begun;
+        let right = batch.zip(&found).all(|(i, found)| *found == expected(i));
+        ensure(right, || format!("a lookup of the keys from {start} on is wrong"))?;
+    }
+    Ok(seconds)
 }
 
 /// Reads all pairs in the order of hashes.
