@@ -481,6 +481,20 @@ mod tests {
     use crate::work::MemoryBudget;
     use std::collections::BTreeSet;
 
+    /// Keys of each length are the same if all bytes are, and no key is that differs in one bit.
+    #[test]
+    fn keys_are_compared_with_all_their_bytes() {
+        for len in 0..=40 {
+            let key: Vec<u8> = (0..len as u8).collect();
+            assert!(is_same(&key, &key.clone()));
+            for bit in 0..len * 8 {
+                let mut other = key.clone();
+                other[bit / 8] ^= 1 << (bit % 8);
+                assert!(!is_same(&key, &other), "{len} {bit}");
+            }
+        }
+    }
+
     fn read(values: &Values, reference: Reference) -> (Vec<u8>, Vec<u8>) {
         let mut key = Vec::new();
         let len = values.read(reference, &mut key);

@@ -111,7 +111,7 @@ fn put_sharded(bench: &MemoryBench, report: &Report) -> Result<()> {
 fn get(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
     let half = LOOKUPS.min(bench.keys) / 2;
     for (name, first) in [("hit", 0), ("miss", bench.keys)] {
-        // One after the other, and not in turns: those of one by one slow the processor down for those of many. Each has keys of
+        // One kind after the other, and not in turns: after lookups one by one, those of many at once take longer. Each has keys of
         // its own, so that no lookup finds what another has read.
         for (kind, is_single, start) in [("", false, 0), (".single", true, half)] {
             let lookups = start..start + half;
