@@ -3,18 +3,22 @@
 
 use super::{index::Index, place::Place};
 
-/// Number of hashes of a burst: their addresses are computed before any of them is prefetched. The prefetches then follow each
-/// other closely, so that several TLB misses overlap; with more instructions between them, the reorder buffer fills while the
-/// first one waits.
-pub(super) const BURST: usize = 8;
-/// Number of places that are known at most: four bursts.
-const RING: usize = 4 * BURST;
+/// Number of hashes of a burst: their addresses are computed before any of them is prefetched. A prefetch whose page is not in the
+/// TLB stays in the reorder buffer while the page tables are read, and the instructions behind it fill the buffer. A processor
+/// reads the page tables for a few pages at a time: with as many prefetches together, the times overlap; with more of them,
+/// the others wait, and the work with them. Two and eight were slower.
+pub(super) const BURST: usize = 4;
+/// Number of bursts between the one whose places are used and the one whose groups are found.
+const GROUPS_AHEAD: usize = 4;
+/// Number of bursts whose places are known, a power of two.
+const BURSTS: usize = (GROUPS_AHEAD + 1).next_power_of_two();
 
-/// The places of the hashes of a batch, one after the other. While some are used, the directory's entries of later ones are
-/// prefetched, the descriptors of those before these, whose entries have come meanwhile, and then their lines.
+/// The places of the hashes of a batch, one after the other. While those of a burst are used, the directory's entries of a later
+/// burst are prefetched, the descriptors of the one before it, whose entries have come meanwhile, then the lines of the one before
+/// that, and at last what these lead to. The last two miss the TLB most, so half of a burst is used between them.
 pub(super) struct Ahead<'a> {
     batch: &'a [(usize, u64)],
-    ring: [Place; RING],
+    bursts: [[Place; BURST]; BURSTS],
     /// Number of hashes whose place is used, from the first one on.
     used: usize,
 }
@@ -24,84 +28,86 @@ impl<'a> Ahead<'a> {
     #[inline]
     pub(super) fn new(batch: &'a [(usize, u64)]) -> Ahead<'a> {
         const UNKNOWN: Place = Place::unknown(0);
-        Ahead { batch, ring: [UNKNOWN; RING], used: 0 }
+        Ahead { batch, bursts: [const { [UNKNOWN; BURST] }; BURSTS], used: 0 }
     }
 
     /// Returns the position and the place of the next hash of the batch.
     #[inline]
     pub(super) fn next(&mut self, index: &Index) -> Option<(usize, &Place)> {
-        self.next_reached::<2>(index, |_| ())
+        self.next_and_reach(index, |_| ())
     }
 
     /// Does what [`Ahead::next`] does, and prefetches the lines that pairs may move to if both lines of a place are full.
     #[inline]
     pub(super) fn next_to_insert(&mut self, index: &Index) -> Option<(usize, &Place)> {
-        self.next_reached::<3>(index, |places| {
+        self.next_and_reach(index, |places| {
             places.iter().for_each(|place| index.prefetch_others(place));
         })
     }
 
     /// Does what [`Ahead::next`] does; a while before the places of a burst are returned, when their lines have come, `reach`
     /// prefetches what these lead to.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_and_reach(
         &mut self,
         index: &Index,
-        reach: impl Fn(&mut [Place]),
+        reach: impl Fn(&mut [Place; BURST]),
     ) -> Option<(usize, &Place)> {
-        self.next_reached::<3>(index, reach)
-    }
-
-    /// Returns the next place. At the start of each burst, it first does a step for each of the bursts that follow, the
-    /// farthest one first: it prefetches the entries of the directory, finds the groups, finds the lines, and, with three
-    /// steps, calls `reach`.
-    #[inline(always)]
-    fn next_reached<const STEPS: usize>(
-        &mut self,
-        index: &Index,
-        reach: impl Fn(&mut [Place]),
-    ) -> Option<(usize, &Place)> {
-        let i = self.used;
-        let (position, _) = *self.batch.get(i)?;
-        if i.is_multiple_of(BURST) {
-            let last = i + STEPS * BURST;
-            let first = if i == 0 { 0 } else { last };
-            for start in (first..=last).step_by(BURST) {
-                self.prefetch_entries(index, start + BURST);
-                self.find_groups(index, start);
-                self.find_lines(index, start.wrapping_sub(BURST));
-                if STEPS == 3 {
-                    reach(self.places(start.wrapping_sub(2 * BURST)));
+        let (position, _) = *self.batch.get(self.used)?;
+        let (burst, i) = (self.used / BURST, self.used % BURST);
+        if i == 0 {
+            let first = if burst == 0 { 0 } else { GROUPS_AHEAD };
+            for ahead in first..=GROUPS_AHEAD {
+                self.prefetch_entries(index, burst + ahead + 1);
+                self.find_groups(index, burst + ahead);
+                self.find_lines(index, (burst + ahead).wrapping_sub(1));
+                if burst == 0 {
+                    self.reach(ahead.wrapping_sub(3), &reach);
                 }
             }
         }
+        if i == BURST / 2 {
+            self.reach(burst + GROUPS_AHEAD - 2, &reach);
+        }
         self.used += 1;
-        Some((position, &self.ring[i % RING]))
+        Some((position, &self.bursts[burst % BURSTS][i]))
     }
 
-    /// Prefetches the entries of the directory for the burst of hashes from `start` on.
+    /// Returns the hashes of a burst; behind the last one of the batch, that one again. Returns `None` for bursts behind it.
     #[inline(always)]
-    fn prefetch_entries(&self, index: &Index, start: usize) {
-        let hashes = self.batch.iter().skip(start).take(BURST);
-        hashes.for_each(|(_, hash)| index.prefetch_entry(*hash));
+    fn hashes(&self, burst: usize) -> Option<[u64; BURST]> {
+        let rest = self.batch.get(burst.checked_mul(BURST)?..)?;
+        if let Some(full) = rest.first_chunk::<BURST>() {
+            return Some(full.map(|(_, hash)| hash));
+        }
+        let (_, last) = *rest.last()?;
+        Some(std::array::from_fn(|i| rest.get(i).map_or(last, |(_, hash)| *hash)))
     }
 
-    /// Finds the groups of the burst of hashes from `start` on, and prefetches their descriptors.
+    /// Prefetches the entries of the directory for a burst.
     #[inline(always)]
-    fn find_groups(&mut self, index: &Index, start: usize) {
-        let hashes = self.batch.get(start..).unwrap_or(&[]);
-        let places = self.places(start);
-        for (place, (_, hash)) in places.iter_mut().zip(hashes) {
-            place.hash = *hash;
+    fn prefetch_entries(&self, index: &Index, burst: usize) {
+        if let Some(hashes) = self.hashes(burst) {
+            hashes.into_iter().for_each(|hash| index.prefetch_entry(hash));
+        }
+    }
+
+    /// Finds the groups of a burst, and prefetches their descriptors.
+    #[inline(always)]
+    fn find_groups(&mut self, index: &Index, burst: usize) {
+        let Some(hashes) = self.hashes(burst) else { return };
+        let places = &mut self.bursts[burst % BURSTS];
+        for (place, hash) in places.iter_mut().zip(hashes) {
+            place.hash = hash;
             index.find_group(place);
         }
         places.iter().for_each(|place| index.prefetch_group(place));
     }
 
-    /// Finds the lines of the burst of hashes from `start` on, and prefetches them.
+    /// Finds the lines of a burst, and prefetches them.
     #[inline(always)]
-    fn find_lines(&mut self, index: &Index, start: usize) {
-        let places = self.places(start);
+    fn find_lines(&mut self, index: &Index, burst: usize) {
+        let Some(places) = self.places(burst) else { return };
         places.iter_mut().for_each(|place| index.find_lines(place));
         // The two lines of a place are on one page: the TLB miss of the first one is over when the second one is prefetched.
         for which in 0..2 {
@@ -109,11 +115,17 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// Returns the places of the burst of hashes from `start` on: none if there are no such hashes.
     #[inline(always)]
-    fn places(&mut self, start: usize) -> &mut [Place] {
-        let count = self.batch.len().saturating_sub(start).min(BURST);
-        let first = start % RING;
-        &mut self.ring[first..first + count]
+    fn reach(&mut self, burst: usize, reach: impl Fn(&mut [Place; BURST])) {
+        if let Some(places) = self.places(burst) {
+            reach(places);
+        }
+    }
+
+    /// Returns the places of a burst; `None` for bursts that are not in the batch.
+    #[inline(always)]
+    fn places(&mut self, burst: usize) -> Option<&mut [Place; BURST]> {
+        let is_there = burst < self.batch.len().div_ceil(BURST);
+        is_there.then(|| &mut self.bursts[burst % BURSTS])
     }
 }

@@ -57,8 +57,8 @@ impl AppendShard {
     #[inline]
     pub(super) fn next<'a>(&self, ahead: &'a mut Ahead<'_>) -> Option<(usize, &'a Place)> {
         ahead.next_and_reach(&self.index, |places| {
-            let ends = self.prefetch_ends(places, |_| ());
-            ends.for_each(|ends| self.values.slabs.prefetch_between(ends));
+            let ends = self.prefetch_ends(places);
+            ends.into_iter().for_each(|ends| self.values.slabs.prefetch_between(ends));
         })
     }
 
@@ -70,36 +70,30 @@ impl AppendShard {
         ahead: &'a mut Ahead<'_>,
     ) -> Option<(usize, &'a Place)> {
         ahead.next_and_reach(&self.index, |places| {
-            let ends = self.prefetch_ends(places, |place| self.index.prefetch_others(place));
-            // A longer value seldom moves, and the lines in its middle are not touched otherwise.
-            let short = ends.filter(|ends| Slabs::is_short(*ends));
-            short.for_each(|ends| self.values.slabs.prefetch_between(ends));
+            let ends = self.prefetch_ends(places);
+            for (place, ends) in places.iter().zip(ends) {
+                // A long value seldom moves, and the lines in its middle are not touched otherwise.
+                self.values.slabs.prefetch_few_between(ends);
+                if place.seen == 0 && self.index.is_crowded(place) {
+                    self.index.prefetch_all_others(place);
+                }
+            }
         })
     }
 
     /// Prefetches the first line and the last of each value of a burst of places, as fast one after the other as places are by
-    /// [`Ahead`], and returns them; calls `absent` for the places of keys that are not there. What is between is prefetched after
+    /// [`Ahead`], and returns them; for keys that are not there, the first line of all. What is between is prefetched after
     /// the ends of all: those are on more pages, and their TLB misses overlap.
     #[inline(always)]
-    fn prefetch_ends(
-        &self,
-        places: &mut [Place],
-        absent: impl Fn(&Place),
-    ) -> impl Iterator<Item = [At; 2]> {
-        let (mut lines, mut count) = ([[At::FIRST; 2]; BURST], 0);
-        for place in places {
-            match self.index.see_first(place) {
-                Some(value) => {
-                    lines[count % BURST] = Slabs::ends(Reference(value));
-                    count += 1;
-                }
-                None => absent(place),
-            }
+    fn prefetch_ends(&self, places: &mut [Place; BURST]) -> [[At; 2]; BURST] {
+        let mut all = [[At::FIRST; 2]; BURST];
+        for (place, ends) in places.iter_mut().zip(&mut all) {
+            *ends = Slabs::ends(Reference(self.index.see(place).unwrap_or(0)));
         }
         for which in 0..2 {
-            lines[..count].iter().for_each(|ends| self.values.slabs.prefetch(ends[which]));
+            all.iter().for_each(|ends| self.values.slabs.prefetch(ends[which]));
         }
-        lines.into_iter().take(count)
+        all
     }
 
     /// Finds a key, whose hash has this place.

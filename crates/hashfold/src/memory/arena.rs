@@ -6,6 +6,7 @@
 
 use super::{
     line::{LINE_BYTES, Line},
+    short::Pieces,
     steps::{LARGE_MIN, Steps, span},
 };
 use crate::{
@@ -378,7 +379,7 @@ impl<const UNIT: usize> Arena<UNIT> {
             (segment, place * UNIT + offset)
         };
         let ((from_segment, from), (to_segment, to)) = (place(from), place(to));
-        if (PIECE_BYTES..=4 * PIECE_BYTES).contains(&len) {
+        if Pieces::SIZES.contains(&len) {
             let pieces = Pieces::read(&self.segments[from_segment][from..from + len]);
             return pieces.write(&mut self.segments[to_segment][to..to + len]);
         }
@@ -412,42 +413,19 @@ impl<const UNIT: usize> Arena<UNIT> {
     }
 }
 
-/// Size of a piece of a short copy, in bytes.
-const PIECE_BYTES: usize = 16;
-
-/// Up to 64 bytes, 16 at least, in four pieces that overlap: copied without a branch on their number, which is often mispredicted
-/// in a copy of any number of bytes.
-struct Pieces([[u8; PIECE_BYTES]; 4]);
-
-impl Pieces {
-    /// Returns where each piece of this number of bytes starts.
-    #[inline(always)]
-    fn starts(len: usize) -> [usize; 4] {
-        let last = len - PIECE_BYTES;
-        [0, PIECE_BYTES.min(last), last.saturating_sub(PIECE_BYTES), last]
-    }
-
-    #[inline(always)]
-    fn read(bytes: &[u8]) -> Pieces {
-        let piece = |start| *bytes[start..].first_chunk().expect("a piece is in the bytes");
-        Pieces(Pieces::starts(bytes.len()).map(piece))
-    }
-
-    #[inline(always)]
-    fn write(&self, bytes: &mut [u8]) {
-        for (start, piece) in Pieces::starts(bytes.len()).into_iter().zip(self.0) {
-            *bytes[start..].first_chunk_mut().expect("a piece is in the bytes") = piece;
-        }
-    }
-}
-
 /// Where a line of an arena is: its number among the lines of all segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct At(u64);
 
 impl At {
     /// The first line.
     pub(super) const FIRST: At = At(0);
+
+    /// Returns the line behind this one.
+    #[inline]
+    pub(super) fn next(self) -> At {
+        At(self.0 + 1)
+    }
 
     /// Returns the number of lines from this one to a later one.
     #[inline]

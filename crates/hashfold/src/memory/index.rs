@@ -12,7 +12,7 @@ use super::{
     choice,
     directory::Directories,
     displace, group, kernel,
-    line::{self, CHUNK_BYTES, Chunk, Format, LINE_BYTES, LOW, Line, Pair},
+    line::{self, CHUNK_BYTES, Chunk, Format, LINE_BYTES, LOW, Line, Pair, SLOTS_MAX},
     place::Place,
     scratch::Scratch,
     shape::Shape,
@@ -169,16 +169,21 @@ impl Index {
     #[inline]
     pub(super) fn prefetch_others(&self, place: &Place) {
         // The lines of a group that was rebuilt since belong to others, and the group may have none.
-        if !self.is_current(place) {
-            return;
+        if self.is_current(place) && self.is_crowded(place) {
+            self.prefetch_all_others(place);
         }
-        if !place.has_lines {
-            return;
-        }
-        let metas = place.lines.map(|at| line::meta(self.chunks.line(at)));
-        if !place.format.are_full(metas) {
-            return;
-        }
+    }
+
+    /// Whether both lines of a place, which are known, are full.
+    #[inline]
+    pub(super) fn is_crowded(&self, place: &Place) -> bool {
+        let metas = || place.lines.map(|at| line::meta(self.chunks.line(at)));
+        place.has_lines && place.format.are_full(metas())
+    }
+
+    /// Prefetches the lines that the pairs in the first line of a place may move to.
+    #[inline]
+    pub(super) fn prefetch_all_others(&self, place: &Place) {
         // A pair of the second line moves only if none of the first one can.
         let [first, _] = choice::lines(place.hash);
         let chunk = self.chunk(Arena::<CHUNK_BYTES>::unit_of(place.lines[0]));
@@ -355,16 +360,25 @@ impl Index {
         self.find(place, |_| true).map(|found| found.value)
     }
 
-    /// Returns the value of the first pair with the hash of a place that is found, whatever its key; finding it again
-    /// is faster then.
+    /// Looks for a pair with the hash of a place, whatever its key, and returns its value; finding it again is faster then. Whether
+    /// there is one, no branch asks, which would be mispredicted: keys that are there and new ones come in any order. In the few
+    /// cases where the first pair that has most bits of the hash does not have all, none is returned.
     #[inline]
-    pub(super) fn see_first(&self, place: &mut Place) -> Option<u64> {
-        let found = self.find(place, |_| true)?;
-        if self.is_current(place) {
-            let which = u32::from(found.line != place.lines[0]);
-            place.seen = 1 << (8 * which + u32::from(found.slot));
+    pub(super) fn see(&self, place: &mut Place) -> Option<u64> {
+        if !self.is_current(place) {
+            *place = self.place(place.hash);
         }
-        Some(found.value)
+        if !place.has_lines {
+            return None;
+        }
+        let both = [self.chunks.line(place.lines[0]), self.chunks.line(place.lines[1])];
+        let mask = kernel::equal(self.instructions, both, place.hash);
+        // With an empty mask, some slot.
+        let bit = mask.trailing_zeros() % u16::BITS;
+        let (line, slot) = (both[bit as usize / 8], (bit as usize % 8).min(SLOTS_MAX - 1));
+        let is_seen = (mask != 0) & place.format.is_of(line, slot, place.hash);
+        place.seen = u16::from(is_seen) << bit;
+        is_seen.then_some(place.format.value(line, slot))
     }
 
     /// Prepares the group of a place for a change: [`Index::replace`] in it does not fail then.

@@ -50,9 +50,11 @@ mod queue;
 mod scratch;
 mod shape;
 mod shards;
+mod short;
 mod slabs;
 mod slot;
 mod snapshots;
+mod stack;
 mod stat;
 mod steps;
 #[cfg(test)]

@@ -14,10 +14,10 @@ use super::{
     classes::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASSES, PAGE_BYTES, blocks, class_of, size},
     line::LINE_BYTES,
     queue::Queue,
+    stack::Stack,
 };
 use crate::{
     error::Result,
-    run::prefetch::prefetch,
     work::{Executor, MemoryBudget},
 };
 use std::{
@@ -117,14 +117,16 @@ impl Page {
         let block = usize::from(select_unpredictable(is_new, self.touched, self.head));
         self.touched += u16::from(is_new);
         let start = block * self.block_size();
-        // Opaque, or the compiler would read it behind a branch.
-        let next = black_box(u16::from_le_bytes([bytes[start], bytes[start + 1]]));
-        self.head = select_unpredictable(is_new, NONE, next);
-        // The next one was perhaps freed long ago, and a new one is in no cache of this processor.
-        let upcoming = select_unpredictable(self.head == NONE, self.touched, self.head);
-        let line = usize::from(upcoming) * self.block_size() / LINE_BYTES;
-        prefetch(bytes.as_chunks::<LINE_BYTES>().0, line);
+        let next = u16::from_le_bytes([bytes[start], bytes[start + 1]]);
+        // All bits, thus `NONE`, or none: opaque, or the compiler would read `next` behind a branch.
+        self.head = next | black_box(u16::from(is_new).wrapping_neg());
         block
+    }
+
+    /// Returns the block that is taken next, if one is free.
+    #[inline]
+    fn upcoming(&self) -> usize {
+        usize::from(select_unpredictable(self.head == NONE, self.touched, self.head))
     }
 
     /// Takes a block back. Its first two bytes are lost.
@@ -154,7 +156,7 @@ pub(super) struct Slabs {
     pub(super) kept_for: Option<u32>,
     /// Pages of each class with free blocks, each once, and pages that went to the pool since; the last one is filled
     /// first.
-    open: [Vec<u32>; CLASSES],
+    open: [Stack; CLASSES],
     /// Blocks that a snapshot may read, with the number of the last snapshot that may.
     deferred: Queue<(u32, Reference)>,
     /// Number of blocks that were deferred since [`Slabs::take_newly_deferred`] was called.
@@ -171,8 +173,7 @@ impl Slabs {
             states: Vec::new(),
             opened: Vec::new(),
             kept_for: None,
-            // A few pages without an allocation.
-            open: std::array::from_fn(|_| Vec::with_capacity(4)),
+            open: std::array::from_fn(|_| Stack::new()),
             deferred: Queue::default(),
             newly_deferred: 0,
             block_bytes: 0,
@@ -183,7 +184,7 @@ impl Slabs {
     pub(super) fn bytes(&self) -> u64 {
         let states = self.states.capacity() * size_of::<Page>();
         let opened = self.opened.capacity() * size_of::<u32>();
-        let open: usize = self.open.iter().map(|pages| pages.capacity() * size_of::<u32>()).sum();
+        let open: usize = self.open.iter().map(Stack::bytes).sum();
         self.pages.bytes() + (states + opened + self.deferred.bytes() + open) as u64
     }
 
@@ -209,23 +210,42 @@ impl Slabs {
     /// `Memory` if the budget is exhausted; `Limit` if there are too many pages.
     #[inline]
     pub(super) fn allocate(&mut self, len: usize) -> Result<Reference> {
-        let class = class_of(len);
+        let (page, block) = self.take(class_of(len))?;
+        Ok(Reference::new(page, block, len))
+    }
+
+    /// Takes a free block of a class; returns its page, and its number there.
+    #[inline]
+    fn take(&mut self, class: usize) -> Result<(u32, usize)> {
         loop {
-            let Some(page) = self.open[class].last().copied() else {
+            let Some(page) = self.open[class].last() else {
                 self.add_page(class)?;
                 continue;
             };
             let state = &mut self.states[page as usize];
             if usize::from(state.class) != class || state.free == 0 {
-                self.open[class].pop();
+                self.open[class].pop_if(true);
                 continue;
             }
             let block = state.take(self.pages.unit(page));
-            if state.free == 0 {
-                self.open[class].pop();
-            }
+            // Often the only free block of a page, which was freed just before, or one of several.
+            self.open[class].pop_if(state.free == 0);
+            self.prefetch_upcoming(class);
             self.block_bytes += size(class) as u64;
-            return Ok(Reference::new(page, block, len));
+            return Ok((page, block));
+        }
+    }
+
+    /// Prefetches the block of a class that is taken next: it was perhaps freed long ago, or is a new one, which is in no cache of this
+    /// processor.
+    #[inline]
+    fn prefetch_upcoming(&self, class: usize) {
+        if let Some(page) = self.open[class].last() {
+            // If the page has another class meanwhile, this is perhaps behind its end.
+            let line = self.states[page as usize].upcoming() * size(class) / LINE_BYTES;
+            if line < PAGE_BYTES / LINE_BYTES {
+                self.pages.prefetch(Arena::<PAGE_BYTES>::at(page, line));
+            }
         }
     }
 
@@ -259,7 +279,7 @@ impl Slabs {
     /// Counts the free blocks of a class, on pages that have it, up to `enough` or a few more. Pages may be listed twice.
     fn free_blocks(&self, class: usize, enough: usize) -> usize {
         let (mut seen, mut free) = (HashSet::new(), 0);
-        for page in self.open[class].iter().rev() {
+        for page in self.open[class].all().iter().rev() {
             if free >= enough {
                 break;
             }
@@ -287,7 +307,7 @@ impl Slabs {
         self.pages.unit_mut(page)[..2].fill(0);
         self.opened[page as usize] = self.kept_for.unwrap_or(0);
         self.states[page as usize] = Page { class: class as u8, free, ..IN_POOL };
-        self.open[class].push(page);
+        self.open[class].push_if(true, page);
         Ok(())
     }
 
@@ -300,11 +320,12 @@ impl Slabs {
         debug_assert!(usize::from(state.free) < blocks(class), "a block is freed twice");
         state.put(self.pages.unit_mut(page), reference.block());
         self.block_bytes -= size(class) as u64;
+        let is_opened = (state.free == 1) & !state.leaving;
         if usize::from(state.free) == blocks(class) {
             *state = IN_POOL;
             self.pages.release(page);
-        } else if state.free == 1 && !state.leaving {
-            self.open[class].push(page);
+        } else {
+            self.open[class].push_if(is_opened, page);
         }
     }
 
@@ -365,8 +386,14 @@ impl Slabs {
     /// Returns the bytes of a block.
     #[inline]
     pub(super) fn block(&self, reference: Reference) -> &[u8] {
+        self.first(reference, reference.len())
+    }
+
+    /// Returns the first bytes of a block.
+    #[inline]
+    pub(super) fn first(&self, reference: Reference, count: usize) -> &[u8] {
         let offset = reference.offset();
-        &self.pages.unit(reference.page())[offset..offset + reference.len()]
+        &self.pages.unit(reference.page())[offset..offset + count]
     }
 
     /// Returns all bytes of a block, those beyond its length included.
@@ -409,9 +436,11 @@ impl Slabs {
     /// Those of [`Slabs::allocate`].
     #[inline]
     pub(super) fn copy(&mut self, from: Reference, len: usize) -> Result<Reference> {
-        let to = self.allocate(len)?;
-        self.copy_to(from, to);
-        Ok(Reference(to.0 | from.0 & 1))
+        debug_assert!(len >= from.len());
+        let class = class_of(len);
+        let (page, block) = self.take(class)?;
+        self.pages.copy((from.page(), from.offset()), (page, block * size(class)), from.len());
+        Ok(Reference(Reference::new(page, block, len).0 | from.0 & 1))
     }
 
     /// Copies the contents of a block to the beginning of another one, which has at least its length.
@@ -436,17 +465,22 @@ impl Slabs {
         self.pages.prefetch(line);
     }
 
-    /// Whether [`Slabs::prefetch_between`] prefetches all lines between these.
-    #[inline]
-    pub(super) fn is_short(ends: [At; 2]) -> bool {
-        ends[0].to(ends[1]) <= BETWEEN_MAX + 1
-    }
-
     /// Prefetches the lines between the first one of a block and its last; of a long block the first few, after which a processor
     /// goes on by itself.
     #[inline]
     pub(super) fn prefetch_between(&self, ends: [At; 2]) {
         self.pages.prefetch_between(ends, BETWEEN_MAX);
+    }
+
+    /// Does what [`Slabs::prefetch_between`] does for blocks that seldom have more than one such line; of a longer block than one of
+    /// which it would prefetch all, only the first.
+    #[inline]
+    pub(super) fn prefetch_few_between(&self, ends: [At; 2]) {
+        // Most blocks have none or one, at random: that line, or the last one again, is prefetched without a branch.
+        self.pages.prefetch(ends[0].next().min(ends[1]));
+        if (3..=BETWEEN_MAX + 1).contains(&ends[0].to(ends[1])) {
+            self.pages.prefetch_between([ends[0].next(), ends[1]], BETWEEN_MAX);
+        }
     }
 
     /// Chooses pages with few blocks, which are to leave them: of those less full than `fill`, all but the first ones, on
@@ -510,7 +544,7 @@ impl Slabs {
         for (page, state) in self.states.iter_mut().enumerate().filter(|(_, state)| state.leaving) {
             state.leaving = false;
             if state.free > 0 {
-                self.open[usize::from(state.class)].push(page as u32);
+                self.open[usize::from(state.class)].push_if(true, page as u32);
             }
         }
     }
@@ -557,17 +591,17 @@ mod tests {
         let (mut slabs, len) = (slabs(), 30_000);
         let class = class_of(len);
         let mut both = [0; 2].map(|_| slabs.allocate(len).unwrap());
-        assert_eq!((blocks(class), slabs.open[class].len()), (2, 0));
+        assert_eq!((blocks(class), slabs.open[class].all().len()), (2, 0));
         for cycle in 0..100_000 {
             slabs.free(both[cycle % 2]);
-            assert_eq!(slabs.open[class].len(), 1);
+            assert_eq!(slabs.open[class].all().len(), 1);
             both[cycle % 2] = slabs.allocate(len).unwrap();
-            assert_eq!(slabs.open[class].len(), 0);
+            assert_eq!(slabs.open[class].all().len(), 0);
         }
         for len in [30_000, 20, 30_000, 20, 30_000] {
             both.iter().for_each(|block| slabs.free(*block));
             both = [0; 2].map(|_| slabs.allocate(len).unwrap());
-            assert!(slabs.open.iter().all(|pages| pages.len() <= 1));
+            assert!(slabs.open.iter().all(|pages| pages.all().len() <= 1));
         }
         assert_eq!(slabs.states.len(), 1);
     }

@@ -243,12 +243,12 @@ fn a_pair_is_found_after_its_slot_was_seen() {
         }
         let seen = hashes[below(&numbers, hashes.len() as u64) as usize];
         let mut place = index.place(seen);
-        assert!(index.see_first(&mut place).is_some() && place.seen != 0);
+        assert!(index.see(&mut place).is_some() && place.seen != 0);
         places.push_front(place);
         places.truncate(200);
         for place in &places {
             let mut now = index.place(place.hash);
-            let expected = index.see_first(&mut now);
+            let expected = index.see(&mut now);
             assert_eq!(index.first(place), expected);
             removed += u64::from(expected.is_none());
             moved +=

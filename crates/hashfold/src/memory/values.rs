@@ -12,6 +12,7 @@
 
 use super::{
     classes::BLOCK_BYTES_MAX,
+    short,
     slabs::{Reference, Slabs},
 };
 use crate::error::Result;
@@ -95,10 +96,19 @@ impl Values {
     /// Whether a reference leads to this key.
     #[inline]
     pub(super) fn is_key(&self, reference: Reference, key: &[u8]) -> bool {
+        if reference.is_marked() {
+            let is_of_len = key.len() == self.key_len;
+            return is_of_len && short::is_same(self.slabs.first(reference, key.len()), key);
+        }
+        self.is_other_key(reference, key)
+    }
+
+    /// Does what [`Values::is_key`] does for a reference that is not marked.
+    fn is_other_key(&self, reference: Reference, key: &[u8]) -> bool {
         if !is_head(reference) {
             let block = self.slabs.block(reference);
-            let (len, start) = self.key_place(reference, block);
-            return len == key.len() && is_same(&block[start..start + len], key);
+            let (len, start) = decode_len(block);
+            return len == key.len() && short::is_same(&block[start..start + len], key);
         }
         let mut rest = key;
         for (i, piece) in self.pieces(reference).enumerate() {
@@ -244,8 +254,8 @@ impl Values {
             head.copy_from_slice(&len[..len_size]);
         }
         let (first, second) = rest.split_at_mut(key.len());
-        first.copy_from_slice(key);
-        second.copy_from_slice(value);
+        short::copy(key, first);
+        short::copy(value, second);
         Ok(if is_marked { reference.marked() } else { reference })
     }
 
@@ -314,7 +324,7 @@ impl Values {
             self.free_block(reference);
             longer
         };
-        self.slabs.block_mut(longer)[len..].copy_from_slice(bytes);
+        short::copy(bytes, &mut self.slabs.block_mut(longer)[len..]);
         Ok(longer)
     }
 
@@ -451,19 +461,6 @@ impl Values {
     }
 }
 
-/// Whether two keys of one length are the same. Short ones are compared without a call.
-#[inline]
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    const WORD: usize = size_of::<u64>();
-    match (one.first_chunk::<WORD>(), other.first_chunk()) {
-        (Some(first), Some(other_first)) if one.len() <= 2 * WORD => {
-            // The words overlap, so that two of them are all bytes.
-            first == other_first && one.last_chunk::<WORD>() == other.last_chunk()
-        }
-        _ => one == other,
-    }
-}
-
 /// Whether a reference leads to a head.
 #[inline]
 fn is_head(reference: Reference) -> bool {
@@ -480,20 +477,6 @@ mod tests {
     use super::*;
     use crate::work::MemoryBudget;
     use std::collections::BTreeSet;
-
-    /// Keys of each length are the same if all bytes are, and no key is that differs in one bit.
-    #[test]
-    fn keys_are_compared_with_all_their_bytes() {
-        for len in 0..=40 {
-            let key: Vec<u8> = (0..len as u8).collect();
-            assert!(is_same(&key, &key.clone()));
-            for bit in 0..len * 8 {
-                let mut other = key.clone();
-                other[bit / 8] ^= 1 << (bit % 8);
-                assert!(!is_same(&key, &other), "{len} {bit}");
-            }
-        }
-    }
 
     fn read(values: &Values, reference: Reference) -> (Vec<u8>, Vec<u8>) {
         let mut key = Vec::new();
