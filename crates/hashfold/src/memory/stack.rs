@@ -49,7 +49,7 @@ impl Stack {
     /// Pops a number, if `is_popped`.
     ///
     /// # Panics
-    /// In tests, if there is none.
+    /// With debug assertions, if there is none.
     #[inline]
     pub(super) fn pop_if(&mut self, is_popped: bool) {
         debug_assert!(!is_popped || self.len > 0);

@@ -1,7 +1,7 @@
 //! Tables in RAM against maps of the standard library.
 
 use super::{
-    ahead::Ahead,
+    ahead::{Ahead, BURST},
     append_shard::AppendShard,
     group::Group,
     index::{BATCH, Index, group_at},
@@ -20,6 +20,7 @@ use crate::{
     work::{MemoryBudget, Random as _, SeededRandom, Watch},
 };
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     ops::Range,
     sync::{
@@ -108,19 +109,34 @@ fn batches_find_what_single_lookups_find() {
                 let batch: Vec<_> = (0..len)
                     .map(|i| (i, hashes[below(&numbers, hashes.len() as u64) as usize]))
                     .collect();
-                let mut both = [Ahead::new(&batch), Ahead::new(&batch)];
+                let [mut finding, mut inserting, mut seeing] = [(); 3].map(|()| Ahead::new(&batch));
+                // The hashes whose places were reached, in this order, and again the last one if the last burst is not full.
+                let reached = RefCell::new(Vec::new());
+                let see = |places: &mut [Place; BURST]| {
+                    for place in places {
+                        let first = index.first(place);
+                        let seen = index.see(place);
+                        assert!(seen == first || seen.is_none());
+                        reached.borrow_mut().push(place.hash);
+                    }
+                };
                 for (position, hash) in &batch {
                     let expected = Some((*position, *hash, index.first(&index.place(*hash))));
-                    let [finding, inserting] = &mut both;
-                    for found in [finding.next(&index), inserting.next_to_insert(&index)] {
+                    let found = [
+                        finding.next(&index),
+                        inserting.next_to_insert(&index),
+                        seeing.next_and_reach(&index, see),
+                    ];
+                    for found in found {
                         let found = found.map(|(at, place)| (at, place.hash, index.first(place)));
                         assert_eq!(found, expected, "{len}");
                     }
+                    assert_eq!(reached.borrow().get(*position), Some(hash), "{len}");
                 }
-                let [finding, inserting] = &mut both;
-                assert!(
-                    finding.next(&index).is_none() && inserting.next_to_insert(&index).is_none()
-                );
+                assert_eq!(reached.borrow().len(), len.next_multiple_of(BURST));
+                assert!(finding.next(&index).is_none());
+                assert!(inserting.next_to_insert(&index).is_none());
+                assert!(seeing.next_and_reach(&index, see).is_none());
             }
         }
     }
@@ -248,8 +264,8 @@ fn a_pair_is_found_after_its_slot_was_seen() {
         places.truncate(200);
         for place in &places {
             let mut now = index.place(place.hash);
-            let expected = index.see(&mut now);
-            assert_eq!(index.first(place), expected);
+            let expected = index.first(&now);
+            assert_eq!((index.first(place), index.see(&mut now)), (expected, expected));
             removed += u64::from(expected.is_none());
             moved +=
                 u64::from(expected.is_some() && index.is_current(place) && place.seen != now.seen);
