@@ -37,7 +37,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// Each folder is served under its name. With one data set, `redis-cli get KEY` reads it; with several,
 /// a client says which one with AUTH: `AUTH people ""`. Without a configuration file there are no
-/// passwords, and only programs on this machine can connect. Clients change the keys of a map, one by one.
+/// passwords, and only programs on this machine can connect. Clients change the keys of a map, one by one,
+/// and those of a table in RAM, which the configuration file names (`kind = "memory"`).
 /// Readers of a store follow its current version; AUTH people@41 uses version 41. With a section "deploy" in the configuration file, stores
 /// follow `hashfold deploy publish`.
 ///

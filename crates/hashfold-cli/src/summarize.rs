@@ -25,7 +25,8 @@ const JSON_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// CONFIG is a TOML file: where events come from (files, standard input, TCP), their format (CSV, JSON), and the
 /// summaries of them. Each window becomes a table, or a version of a store, that `hashfold get` and `hashfold scan` read.
-/// Frames that are no events, and events that come too late, are counted.
+/// Frames that are no events, and events that come too late, are counted. Chains credit an event, such as a purchase, to
+/// those of its user before it. Counts can be read by Prometheus.
 ///
 /// Runs until all files are read; with TCP addresses, until Ctrl-C or SIGTERM. Then all windows end, or, with
 /// checkpoints, stay open for the next run. A file that cannot be read is reported at once; the others are read, and the

@@ -44,6 +44,26 @@ window = "1h"
 columns = [{ name = "count", count = true }, { name = "pages", top = "page" }]
 "#;
 
+/// The chains of users, whose credits are tables and whose dumps are versions of a store.
+const CHAINS: &str = r#"
+[chains.visits]
+stream = "clicks"
+user = "user"
+channel = ["page"]
+touch = [{ field = "ms", at-least = 20 }]
+conversion = [{ field = "page", in = ["/3"] }]
+value = "ms"
+age = "2h"
+touches-max = 20
+models = ["last-touch", "linear"]
+dump = "4h"
+[summary.credits]
+chains = "visits"
+group-by = ["model", "page"]
+window = "1h"
+columns = [{ name = "conversions", sum = "credit" }, { name = "ms", sum = "credit_value" }]
+"#;
+
 const EVENTS: &str = "\
 2026-11-26T10:00:00Z,ann,/a,10
 2026-11-26T10:30:00Z,ben,/a,120
@@ -368,19 +388,20 @@ fn kill(child: &mut Child) -> bool {
     !child.wait().unwrap().success()
 }
 
-/// Returns the rows of all tables of `slow`, and those of the current version of `pages`.
+/// Returns the rows of all tables of `slow` and `credits`, and those of the current versions of `pages` and `visits`.
 fn all_results(work: &Work) -> BTreeMap<String, Vec<String>> {
     let rows = |name: &str| {
-        let outcome = work.ok(&format!("scan {name} --format csv"));
+        let outcome = work.ok(&format!("scan out/{name} --format csv"));
         let mut rows: Vec<String> = outcome.text().lines().map(str::to_owned).collect();
         rows.sort_unstable();
-        rows
+        (name.to_owned(), rows)
     };
-    let mut results = BTreeMap::from([("pages".to_owned(), rows("out/pages"))]);
-    for entry in fs::read_dir(work.path("out/slow")).unwrap() {
-        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-        let rows = rows(&format!("out/slow/{name}"));
-        results.insert(name, rows);
+    let mut results = BTreeMap::from(["pages", "visits"].map(rows));
+    for folder in ["slow", "credits"] {
+        for entry in fs::read_dir(work.path("out").join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+            results.extend([rows(&format!("{folder}/{name}"))]);
+        }
     }
     results
 }
@@ -401,7 +422,7 @@ fn a_run_over_files_that_is_killed_has_all_events_once() {
     let configured = |settings: &str| {
         let work = configured("files = [\"events.csv\"]");
         let text = fs::read_to_string(work.path("summary.toml")).unwrap();
-        work.write("summary.toml", format!("{settings}{text}"));
+        work.write("summary.toml", format!("{settings}{text}{CHAINS}"));
         work.write("events.csv", &events);
         work
     };
@@ -412,5 +433,7 @@ fn a_run_over_files_that_is_killed_has_all_events_once() {
     let outcome = work.ok("summarize summary.toml");
     assert!(outcome.text().contains("clicks: 40,000 events\n"), "{kills} kills: {outcome:?}");
     assert!(outcome.text().contains("pages: 40,000 events in 310 groups of 10 windows\n"));
-    assert_eq!(all_results(&work), all_results(&whole), "{kills} kills");
+    let results = all_results(&whole);
+    assert!(results.len() > 20 && results["visits"].len() > 90, "{:?}", results.keys());
+    assert_eq!(all_results(&work), results, "{kills} kills");
 }

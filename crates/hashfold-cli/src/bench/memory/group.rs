@@ -20,6 +20,9 @@ const BATCH: u64 = 256;
 const GROWING: u64 = 1_000_000;
 const GROWING_PART: u64 = 50;
 
+/// Number of keys from which on the memory for each is compared with its largest: with fewer, the memory that is populated ahead counts.
+const MANY: u64 = 10_000_000;
+
 /// Lookups in each measurement, at most.
 const LOOKUPS: u64 = 10_000_000;
 
@@ -44,7 +47,7 @@ pub(super) fn run(bench: &MemoryBench, report: &Report) -> Result<()> {
 
 fn put(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
     let (keys, mut times, mut intervals) = (bench.keys, Times::new(), Intervals::default());
-    let (mut pairs, mut cpu_max) = (Vec::new(), 0.0_f64);
+    let (mut pairs, mut cpu_max, mut bytes_max) = (Vec::new(), 0.0_f64, 0.0_f64);
     let waits = thread_waits();
     for start in (0..keys).step_by(BATCH as usize) {
         let end = keys.min(start + BATCH);
@@ -56,6 +59,9 @@ fn put(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
         times.add(time);
         cpu_max = cpu_max.max(cpu);
         intervals.add(time, end, keys);
+        if end >= MANY {
+            bytes_max = bytes_max.max(table.stat().bytes as f64 / end as f64);
+        }
     }
     let waits = (thread_waits() - waits) as f64;
     let (seconds, ratio) = intervals.finish();
@@ -66,6 +72,9 @@ fn put(bench: &MemoryBench, report: &Report, table: &GroupTable) -> Result<()> {
     report.add("memory.group.put.max_cpu_ms", cpu_max * 1e3, "ms", keys, 0);
     report.add("memory.group.put.waits", waits, "waits", keys, 0);
     report.add("memory.group.put.interval_ratio", ratio, "ratio", keys, 0);
+    if bytes_max > 0.0 {
+        report.add("memory.group.bytes_per_key_max", bytes_max, "bytes", keys, 0);
+    }
     Ok(())
 }
 
