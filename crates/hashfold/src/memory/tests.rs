@@ -462,7 +462,7 @@ fn a_growing_table_keeps_all_keys_and_grows_by_groups() {
     assert_eq!((table.stat().keys, table.remove(4).unwrap()), (0, None));
 }
 
-/// A growing table has no second copy of its keys at any moment: it has as much memory for each, and a step of what grows beside.
+/// A growing table has no second copy of its keys at any moment: about as much memory for each, and beside that a step of 2 MiB.
 #[test]
 fn a_growing_table_has_as_much_memory_for_each_key_at_any_moment() {
     let table = GroupTable::new(MemoryOptions { shards: 1, ..MemoryOptions::default() }).unwrap();
@@ -471,7 +471,7 @@ fn a_growing_table_has_as_much_memory_for_each_key_at_any_moment() {
         let pairs: Vec<_> = (0..1000).map(|i| (numbers.next_u64(), i)).collect();
         table.put_many(&pairs).unwrap();
         let stats = table.stat();
-        let limit = 17 * stats.keys + (3 << 20);
+        let limit = 20 * stats.keys + (3 << 20);
         assert!(stats.bytes <= limit, "{} bytes for {} keys", stats.bytes, stats.keys);
     }
 }
