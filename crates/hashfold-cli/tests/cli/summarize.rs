@@ -434,6 +434,6 @@ fn a_run_over_files_that_is_killed_has_all_events_once() {
     assert!(outcome.text().contains("clicks: 40,000 events\n"), "{kills} kills: {outcome:?}");
     assert!(outcome.text().contains("pages: 40,000 events in 310 groups of 10 windows\n"));
     let results = all_results(&whole);
-    assert!(results.len() > 20 && results["visits"].len() > 90, "{:?}", results.keys());
+    assert!(results.len() > 20 && results["visits"].len() > 40, "{:?}", results.keys());
     assert_eq!(all_results(&work), results, "{kills} kills");
 }
