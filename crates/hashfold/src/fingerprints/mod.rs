@@ -21,7 +21,7 @@
 //! | table | – | `merge(scan())` | `build(of_run(scan()))` | `build(of_run(scan()))` |
 //! | store | `build(scan_all())` | – | `build(of_run(scan_all()))` | `build(of_run(scan_all()))` |
 //! | [map](../map/struct.Map.html) | `build(snapshot().scan())` | `merge(snapshot().scan())` | `build(of_run(snapshot().scan()))` | `build(of_run(snapshot().scan()))` |
-//! | [table in RAM](crate::memory::AppendTable) | `build(snapshot().scan())` | `merge(snapshot().scan())` | `build(of_run(snapshot().scan()))` | `build(of_run(snapshot().scan()))` |
+//! | [table in RAM](../memory/struct.AppendTable.html) | `build(snapshot().scan())` | `merge(snapshot().scan())` | `build(of_run(snapshot().scan()))` | `build(of_run(snapshot().scan()))` |
 //! | quotient filter | no | no | `build(scan())` | `build(scan())` |
 //! | cascade filter | no | no | `build(snapshot().scan())` | `build(snapshot().scan())` |
 //!

@@ -8,17 +8,20 @@ use super::{index::Index, place::Place};
 /// reads the page tables for a few pages at a time: with as many prefetches together, the times overlap; with more of them,
 /// the others wait, and the work with them. On an Intel processor of 2023, two and eight were slower.
 pub(super) const BURST: usize = 4;
-/// Number of bursts between the one whose places are used and the one whose groups are found.
+/// How many bursts ahead of the one in use groups are found. Entries of the directory are prefetched one burst earlier, and lines found
+/// one burst later.
 const GROUPS_AHEAD: usize = 4;
-/// Number of bursts between the one whose places are used and the one of which it is prefetched what its lines lead to: these have
-/// come by then.
+/// How many bursts ahead of the one in use what its lines lead to is prefetched: the lines have come by then.
 const REACHED_AHEAD: usize = 2;
+/// Lines are known before what they lead to is prefetched.
+const _: () = assert!(REACHED_AHEAD < GROUPS_AHEAD);
 /// Number of bursts whose places are known, a power of two.
 const BURSTS: usize = (GROUPS_AHEAD + 1).next_power_of_two();
 
 /// The places of the hashes of a batch, one after the other. While those of a burst are used, the directory's entries of a later
 /// burst are prefetched, the descriptors of the one before it, whose entries have come meanwhile, then the lines of the one before
-/// that, and at last what these lead to. The last two miss the TLB most, so half of a burst is used between them.
+/// that, and at last what these lead to. Lines and what they lead to miss the TLB most:
+/// half of a burst is used between prefetching the one and the other.
 pub(super) struct Ahead<'a> {
     batch: &'a [(usize, u64)],
     bursts: [[Place; BURST]; BURSTS],
@@ -44,7 +47,7 @@ impl<'a> Ahead<'a> {
     #[inline]
     pub(super) fn next_to_insert(&mut self, index: &Index) -> Option<(usize, &Place)> {
         self.next_and_reach(index, |places| {
-            places.iter().for_each(|place| index.prefetch_others(place));
+            places.iter().for_each(|place| index.prefetch_others_if_crowded(place));
         })
     }
 
@@ -66,20 +69,20 @@ impl<'a> Ahead<'a> {
                 self.find_lines(index, (burst + ahead).wrapping_sub(1));
             }
             if burst == 0 {
-                (0..REACHED_AHEAD).for_each(|first| self.reach(first, &reach));
+                (0..REACHED_AHEAD).for_each(|near| self.reach_burst(near, &reach));
             }
         }
         if i == BURST / 2 {
-            self.reach(burst + REACHED_AHEAD, &reach);
+            self.reach_burst(burst + REACHED_AHEAD, &reach);
         }
         self.used += 1;
         Some((position, &self.bursts[burst % BURSTS][i]))
     }
 
-    /// Returns the hashes of a burst; behind the last one of the batch, that one again. Returns `None` for bursts behind it.
+    /// Returns the hashes of a burst; `None` behind the last one. A last burst that is not full is filled up with its last hash.
     #[inline(always)]
     fn hashes(&self, burst: usize) -> Option<[u64; BURST]> {
-        let rest = self.batch.get(burst.checked_mul(BURST)?..)?;
+        let rest = self.batch.get(burst * BURST..)?;
         if let Some(full) = rest.first_chunk::<BURST>() {
             return Some(full.map(|(_, hash)| hash));
         }
@@ -118,8 +121,9 @@ impl<'a> Ahead<'a> {
         }
     }
 
+    /// Calls `reach` with the places of a burst, if it is in the batch.
     #[inline(always)]
-    fn reach(&mut self, burst: usize, reach: impl Fn(&mut [Place; BURST])) {
+    fn reach_burst(&mut self, burst: usize, reach: impl Fn(&mut [Place; BURST])) {
         if let Some(places) = self.places(burst) {
             reach(places);
         }

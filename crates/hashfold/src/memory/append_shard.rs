@@ -74,16 +74,16 @@ impl AppendShard {
             for (place, ends) in places.iter().zip(ends) {
                 // A long value seldom moves, and the lines in its middle are not touched otherwise.
                 self.values.slabs.prefetch_few_between(ends);
-                if place.seen == 0 && self.index.is_crowded(place) {
-                    self.index.prefetch_all_others(place);
+                if (place.seen == 0) & self.index.is_crowded(place) {
+                    self.index.prefetch_others(place);
                 }
             }
         })
     }
 
     /// Prefetches the first line and the last of each value of a burst of places, as fast one after the other as places are by
-    /// [`Ahead`], and returns them; for keys that are not there, the first line of all. What is between is prefetched after
-    /// the ends of all: those are on more pages, and their TLB misses overlap.
+    /// [`Ahead`], and returns them; for keys that are not there, the first line of the first page. What is between is prefetched after
+    /// the ends of all values: these are on different pages, and their TLB misses overlap.
     #[inline(always)]
     fn prefetch_ends(&self, places: &mut [Place; BURST]) -> [[At; 2]; BURST] {
         let mut all = [[At::FIRST; 2]; BURST];

@@ -167,23 +167,23 @@ impl Index {
 
     /// Prefetches the lines that the pairs in the first line of a place may move to, if both lines are full.
     #[inline]
-    pub(super) fn prefetch_others(&self, place: &Place) {
+    pub(super) fn prefetch_others_if_crowded(&self, place: &Place) {
         // The lines of a group that was rebuilt since belong to others, and the group may have none.
         if self.is_current(place) && self.is_crowded(place) {
-            self.prefetch_all_others(place);
+            self.prefetch_others(place);
         }
     }
 
-    /// Whether both lines of a place, which are known, are full.
+    /// Whether both lines of a place that is current are full.
     #[inline]
     pub(super) fn is_crowded(&self, place: &Place) -> bool {
-        let metas = || place.lines.map(|at| line::meta(self.chunks.line(at)));
-        place.has_lines && place.format.are_full(metas())
+        let meta = |at| line::meta(self.chunks.line(at));
+        place.has_lines && place.format.are_full(place.lines.map(meta))
     }
 
-    /// Prefetches the lines that the pairs in the first line of a place may move to.
+    /// Prefetches the lines that the pairs in the first line of a place that is current may move to.
     #[inline]
-    pub(super) fn prefetch_all_others(&self, place: &Place) {
+    pub(super) fn prefetch_others(&self, place: &Place) {
         // A pair of the second line moves only if none of the first one can.
         let [first, _] = choice::lines(place.hash);
         let chunk = self.chunk(Arena::<CHUNK_BYTES>::unit_of(place.lines[0]));
@@ -360,9 +360,9 @@ impl Index {
         self.find(place, |_| true).map(|found| found.value)
     }
 
-    /// Looks for a pair with the hash of a place, whatever its key, and returns its value; finding it again is faster then. Whether
-    /// there is one, no branch asks, which would be mispredicted: keys that are there and new ones come in any order. In the few
-    /// cases where the first pair that has most bits of the hash does not have all, none is returned.
+    /// Looks for a pair with the hash of a place, whatever its key, and returns its value; finding it again is faster then. It does not
+    /// branch on whether there is one: keys that are there and new ones come in any order, and the branch would be mispredicted. If the
+    /// first pair with the last 48 bits of the hash has other first bits, which is rare, it returns none.
     #[inline]
     pub(super) fn see(&self, place: &mut Place) -> Option<u64> {
         if !self.is_current(place) {

@@ -1,4 +1,5 @@
-//! Comparing and copying a few bytes, of which the number is not known to the compiler, without a call and with few branches.
+//! Comparing and copying a few bytes, of which the number is not known to the compiler: with few branches, and for the usual numbers without
+//! a call.
 
 use std::ops::RangeInclusive;
 
@@ -15,7 +16,10 @@ pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// Copies bytes to others of the same number.
+/// Copies bytes to a slice of the same length.
+///
+/// # Panics
+/// If the lengths differ.
 #[inline]
 pub(super) fn copy(from: &[u8], to: &mut [u8]) {
     if !(copy_as::<8>(from, to) || copy_as::<16>(from, to)) {
@@ -23,7 +27,8 @@ pub(super) fn copy(from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Copies bytes as two words that may overlap; returns `false`, and copies nothing, if they are too few or too many for that.
+/// Copies bytes as two words that may overlap; returns `false`, and copies nothing, if they are too few or too many for that, or the
+/// lengths differ.
 #[inline(always)]
 fn copy_as<const WORD: usize>(from: &[u8], to: &mut [u8]) -> bool {
     let (Some(first), Some(last)) = (from.first_chunk::<WORD>(), from.last_chunk::<WORD>()) else {

@@ -118,7 +118,7 @@ impl Page {
         self.touched += u16::from(is_new);
         let start = block * self.block_size();
         let next = u16::from_le_bytes([bytes[start], bytes[start + 1]]);
-        // All bits, thus `NONE`, or none: opaque, or the compiler would read `next` behind a branch.
+        // A new block leaves all bits, thus `NONE`, another one those of `next`. Hidden from the compiler, which would branch on it.
         self.head = next | black_box(u16::from(is_new).wrapping_neg());
         block
     }
@@ -228,7 +228,7 @@ impl Slabs {
                 continue;
             }
             let block = state.take(self.pages.unit(page));
-            // Often the only free block of a page, which was freed just before, or one of several.
+            // Whether the page is full now is random: the block was often its only free one.
             self.open[class].pop_if(state.free == 0);
             self.prefetch_upcoming(class);
             self.block_bytes += size(class) as u64;
@@ -241,7 +241,7 @@ impl Slabs {
     #[inline]
     fn prefetch_upcoming(&self, class: usize) {
         if let Some(page) = self.open[class].last() {
-            // If the page has another class meanwhile, this is perhaps behind its end.
+            // The page may have another class by now, whose blocks are smaller: then this may be behind its end.
             let line = self.states[page as usize].upcoming() * size(class) / LINE_BYTES;
             if line < PAGE_BYTES / LINE_BYTES {
                 self.pages.prefetch(Arena::<PAGE_BYTES>::at(page, line));
@@ -320,12 +320,11 @@ impl Slabs {
         debug_assert!(usize::from(state.free) < blocks(class), "a block is freed twice");
         state.put(self.pages.unit_mut(page), reference.block());
         self.block_bytes -= size(class) as u64;
-        let is_opened = (state.free == 1) & !state.leaving;
         if usize::from(state.free) == blocks(class) {
             *state = IN_POOL;
             self.pages.release(page);
         } else {
-            self.open[class].push_if(is_opened, page);
+            self.open[class].push_if((state.free == 1) & !state.leaving, page);
         }
     }
 
@@ -392,6 +391,7 @@ impl Slabs {
     /// Returns the first bytes of a block.
     #[inline]
     pub(super) fn first(&self, reference: Reference, count: usize) -> &[u8] {
+        debug_assert!(count <= size(class_of(reference.len())));
         let offset = reference.offset();
         &self.pages.unit(reference.page())[offset..offset + count]
     }
@@ -472,8 +472,8 @@ impl Slabs {
         self.pages.prefetch_between(ends, BETWEEN_MAX);
     }
 
-    /// Does what [`Slabs::prefetch_between`] does for blocks that seldom have more than one such line; of a longer block than one of
-    /// which it would prefetch all, only the first.
+    /// Prefetches the lines between the first one of a block that may move and its last: all of them if they are few, and of a longer block
+    /// only the first. It does not branch if there is at most one, as in most blocks.
     #[inline]
     pub(super) fn prefetch_few_between(&self, ends: [At; 2]) {
         // Most blocks have none or one, at random: that line, or the last one again, is prefetched without a branch.

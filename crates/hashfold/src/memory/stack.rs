@@ -3,26 +3,26 @@
 /// Numbers, of which the last one is popped first.
 #[derive(Debug)]
 pub(super) struct Stack {
-    /// The numbers, and behind them at least one place.
-    places: Vec<u32>,
+    /// The numbers, and room for at least one more.
+    numbers: Vec<u32>,
     len: usize,
 }
 
 impl Stack {
     /// Makes an empty stack.
     pub(super) fn new() -> Stack {
-        Stack { places: vec![0; 4], len: 0 }
+        Stack { numbers: vec![0; 4], len: 0 }
     }
 
     /// Returns the memory of the stack in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.places.capacity() * size_of::<u32>()
+        self.numbers.capacity() * size_of::<u32>()
     }
 
     /// Returns the numbers, the one that is popped first at the end.
     #[inline]
     pub(super) fn all(&self) -> &[u32] {
-        &self.places[..self.len]
+        &self.numbers[..self.len]
     }
 
     /// Returns the number that is popped first.
@@ -34,16 +34,16 @@ impl Stack {
     /// Pushes a number, if `is_pushed`.
     #[inline]
     pub(super) fn push_if(&mut self, is_pushed: bool, number: u32) {
-        self.places[self.len] = number;
+        self.numbers[self.len] = number;
         self.len += usize::from(is_pushed);
-        if self.len == self.places.len() {
+        if self.len == self.numbers.len() {
             self.grow();
         }
     }
 
     #[cold]
     fn grow(&mut self) {
-        self.places.resize(2 * self.len, 0);
+        self.numbers.resize(2 * self.len, 0);
     }
 
     /// Pops a number, if `is_popped`.
@@ -58,10 +58,11 @@ impl Stack {
 
     /// Removes the numbers that are not to stay.
     pub(super) fn retain(&mut self, stays: impl FnMut(&u32) -> bool) {
-        self.places.truncate(self.len);
-        self.places.retain(stays);
-        self.len = self.places.len();
-        self.places.push(0);
+        self.numbers.truncate(self.len);
+        self.numbers.retain(stays);
+        self.len = self.numbers.len();
+        // Longer than the numbers, since it had room for one more before.
+        self.numbers.resize(self.numbers.capacity(), 0);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     work::{MemoryBudget, Random as _, SeededRandom, Watch},
 };
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     ops::Range,
     sync::{
@@ -92,6 +92,7 @@ fn groups_without_pairs_get_pairs_again() {
 /// which are in the same two lines.
 #[test]
 fn batches_find_what_single_lookups_find() {
+    let times_seen = Cell::new(0);
     for instructions in [Instructions::Portable, Instructions::V3, Instructions::V4] {
         for count in [0, 300, 30_000] {
             let (numbers, mut index) =
@@ -117,6 +118,7 @@ fn batches_find_what_single_lookups_find() {
                         let first = index.first(place);
                         let seen = index.see(place);
                         assert!(seen == first || seen.is_none());
+                        times_seen.set(times_seen.get() + u64::from(seen.is_some()));
                         reached.borrow_mut().push(place.hash);
                     }
                 };
@@ -140,6 +142,7 @@ fn batches_find_what_single_lookups_find() {
             }
         }
     }
+    assert!(times_seen.get() > 10_000, "{times_seen:?}");
 }
 
 /// Does random changes to an index and to a map; both must have the same pairs all the time.
